@@ -1,0 +1,52 @@
+"""Distributed locks for Django: one API over every store that a project already has.
+
+Importing this package imports no driver and reads no settings.
+"""
+
+from __future__ import annotations
+
+from .durations import UNSET
+from .exceptions import (
+    AlreadyHeldError,
+    InvalidLockBackendError,
+    InvalidLockError,
+    LeaseLostError,
+    LockBackendError,
+    LockError,
+    LockInTransactionError,
+    LockNotAcquiredError,
+    LockNotHeldError,
+    LockTimeoutError,
+    UnsupportedOperationError,
+)
+from .group import LockGroup, lock_all
+from .handler import locks
+from .lease import Lease
+from .lock import Lock, lock, lock_for
+from .values import Holder, LockInfo
+
+__all__ = [
+    "UNSET",
+    "AlreadyHeldError",
+    "Holder",
+    "InvalidLockBackendError",
+    "InvalidLockError",
+    "Lease",
+    "LeaseLostError",
+    "Lock",
+    "LockBackendError",
+    "LockError",
+    "LockGroup",
+    "LockInTransactionError",
+    "LockInfo",
+    "LockNotAcquiredError",
+    "LockNotHeldError",
+    "LockTimeoutError",
+    "UnsupportedOperationError",
+    "lock",
+    "lock_all",
+    "lock_for",
+    "locks",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,233 @@
+"""What a store has to do: the primitives, the flags, and what is built from them once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, ClassVar, Literal, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
+
+from .. import clock, flow
+from ..conf import AliasConf, OptionSpec, parse_options
+from ..durations import MAX_TTL
+from ..exceptions import LockBackendError, LockNotHeldError, StoreConflictError
+from ..names import check_name, key_of
+from ..signals import Tell, lock_forced
+from ..values import Claim, Grant, LockInfo, Refusal
+
+__all__ = ["BaseLockBackend"]
+
+T = TypeVar("T")
+
+
+def positive(value: Any) -> float:
+    """Judge an option that is a positive number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError(f"a positive number of seconds is expected, not {value!r}")
+    return float(value)
+
+
+class BaseLockBackend:
+    """A technique and a store behind an alias.
+
+    A subclass implements the primitives `try_acquire`, `renew`, `release`, `inspect` and `scan`,
+    each one attempt without waiting, and sets the flags. Waiting, retrying, re-entry, renewal in
+    the background, decorators and the async twins are built above, once. `testing.contract` is
+    the test-suite that a backend has to pass.
+    """
+
+    # Flags: what the store can do. The contract suite holds each backend to them.
+    scope: ClassVar[Literal["process", "host", "cluster"]] = "cluster"
+    exclusive: ClassVar[bool] = True
+    supports_fencing: ClassVar[bool] = True
+    fair: ClassVar[bool] = False
+    notifies: ClassVar[bool] = False
+    native_async: ClassVar[bool] = False
+    thread_sensitive: ClassVar[bool] = False
+    queues: ClassVar[bool] = False
+    counts_waiters: ClassVar[bool] = False
+
+    grace: ClassVar[float] = 1.0
+    longest_ttl: ClassVar[float] = MAX_TTL
+    poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
+    store_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        self.alias = alias
+        self.conf = conf
+        self.opts = parse_options(alias, conf.options, self.options)
+        self.command_timeout: float = self.opts.get("COMMAND_TIMEOUT", 5.0)
+        self.clock: clock.Clock = clock.now
+        self._executor: ThreadPoolExecutor | None = None
+
+    # -- primitives ------------------------------------------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt once, atomically and without waiting; take at most ``limit`` seconds.
+
+        Asked again by the owner that holds, it grants the same token again, with the ttl anew:
+        drivers resend after a broken connection.
+        """
+        raise NotImplementedError
+
+    def renew(self, claim: Claim) -> bool:
+        """Start the ttl anew if the claim's owner holds the lock; False if it does not."""
+        raise NotImplementedError
+
+    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        """Renew several; a store that can do it in one statement overrides this."""
+        return [self.renew(claim) for claim in claims]
+
+    def release(self, claim: Claim) -> bool:
+        """Free the lock if the claim's owner holds it, and withdraw a queued attempt of it."""
+        raise NotImplementedError
+
+    def inspect(self, name: str) -> LockInfo | None:
+        """Return who holds ``name``, or None. For people and tools."""
+        raise NotImplementedError
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        """Yield every held lock whose name begins with ``prefix``, in any order."""
+        raise NotImplementedError
+
+    def pause(self, claim: Claim, seconds: float) -> None:
+        """Return after ``seconds``, or before when trying again may help. Only a hint."""
+        time.sleep(seconds)
+
+    async def apause(self, claim: Claim, seconds: float) -> None:
+        """Pause on the event loop; it occupies no thread."""
+        await asyncio.sleep(seconds)
+
+    # -- for the layers above and for tools --------------------------------------------------------
+
+    def max_ttl(self, ttl: float) -> float:
+        """Return how long the store may keep a lock of ``ttl`` whose holder has vanished."""
+        return ttl
+
+    def is_conflict(self, error: Exception) -> bool:
+        """Tell whether the store asks to try again: a dead lock, a serialization failure."""
+        return False
+
+    def remedy(self, error: Exception) -> str:
+        """Return what to do about an error of the store."""
+        return "Look at the store and its log"
+
+    def check(self) -> list[CheckMessage]:
+        """Return what `manage.py check` should say of this alias, without touching the store."""
+        return []
+
+    def close_thread(self) -> None:
+        """Close what this thread has open; called by our own threads when they have done."""
+
+    def close(self) -> None:
+        """Close what the process has open. The backend is not used afterwards."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def forget_parent(self) -> None:
+        """Drop, in a forked child, what belongs to the parent, without closing it."""
+        self._executor = None
+
+    # -- calling: the one border at which the errors of a store become ours ------------------------
+
+    def call(self, verb: str, *args: Any, name: str | None = None) -> Any:
+        """Call a primitive; the store's errors become LockBackendError."""
+        try:
+            return getattr(self, verb)(*args)
+        except self.store_errors as error:
+            raise self._failure(verb, error, name) from error
+
+    async def acall(self, verb: str, *args: Any, name: str | None = None) -> Any:
+        """Call a primitive's async twin, or the primitive itself off the event loop."""
+        twin = getattr(self, f"a{verb}", None)
+        if twin is None:
+            return await self.off_loop(functools.partial(self.call, verb, *args, name=name))
+        try:
+            return await twin(*args)
+        except self.store_errors as error:
+            raise self._failure(verb, error, name) from error
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on a thread that may block.
+
+        Stores on Django's database take the thread-sensitive one, else the transaction of a
+        `TestCase` would not be seen; others a small pool of the alias's own, because asyncio's
+        default executor is the user's, and waiters would fill it.
+        """
+        if self.thread_sensitive:
+            return await sync_to_async(work, thread_sensitive=True)()
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(4, thread_name_prefix=f"distlock-{self.alias}")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, copy_context().run, work)
+
+    def _failure(self, verb: str, error: Exception, name: str | None) -> LockBackendError:
+        conflict = self.is_conflict(error)
+        kind = StoreConflictError if conflict else LockBackendError
+        what = verb.replace("_", " ")
+        said = str(error).strip() or repr(error)
+        return kind(
+            f"The store failed at {what}: {type(error).__name__}: {said}. {self.remedy(error)}",
+            name=name,
+            alias=self.alias,
+        )
+
+    # -- built from the primitives -----------------------------------------------------------------
+
+    def key(self, name: str) -> str:
+        """Return the key of ``name`` under this alias's PREFIX."""
+        return key_of(self.conf.prefix, name)
+
+    def held(self, prefix: str = "") -> Iterator[LockInfo]:
+        """Yield every held lock of this alias whose name begins with ``prefix``.
+
+        Each as LockInfo: name, holder, fencing token, since and until when, waiters where known,
+        metadata. Raises LockBackendError when the store fails.
+        """
+        try:
+            yield from self.scan(prefix)
+        except self.store_errors as error:
+            raise self._failure("scan", error, None) from error
+
+    async def aheld(self, prefix: str = "") -> AsyncIterator[LockInfo]:
+        """Yield as `held`, off the event loop."""
+        for info in await self.off_loop(lambda: list(self.held(prefix))):
+            yield info
+
+    def force_release(self, name: str, *, fencing_token: int | None = None) -> LockInfo:
+        """Free ``name`` whoever holds it, and return who did.
+
+        With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
+        that is seen first. Compared in the store, so that the next holder is never hit. The holder
+        learns of the loss by its next renewal. Raises LockNotHeldError when nobody, or another
+        grant, holds it.
+        """
+        return flow.run(self._force(check_name(name, self.alias), fencing_token))
+
+    async def aforce_release(self, name: str, *, fencing_token: int | None = None) -> LockInfo:
+        """Free as `force_release`."""
+        return await flow.arun(self._force(check_name(name, self.alias), fencing_token))
+
+    def _force(self, name: str, token: int | None) -> flow.Flow[LockInfo]:
+        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
+        if info is None or (token is not None and info.fencing_token != token):
+            now = "nobody holds it" if info is None else f"token {info.fencing_token} holds it"
+            raise LockNotHeldError(f"Not broken: {now}", name=name, alias=self.alias)
+        claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
+        if not (yield from flow.insist(self, "release", claim, delays=iter((0.01, 0.05, 0.2)))):
+            raise LockNotHeldError("Not broken: it changed hands", name=name, alias=self.alias)
+        facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
+        yield Tell(lock_forced, self.alias, facts)
+        return info
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.alias!r}>"
+

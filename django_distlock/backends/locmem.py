@@ -1,0 +1,120 @@
+"""Locks in this process's memory: for tests, development and single-process programs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from ..conf import AliasConf
+from ..names import key_of
+from ..values import Claim, Grant, LockInfo, Note, Refusal
+from .base import BaseLockBackend
+
+__all__ = ["LocMemBackend"]
+
+
+@dataclass(slots=True)
+class _Row:
+    name: str
+    owner: str
+    token: int
+    acquired: float
+    expires: float  # on this backend's clock; the wall clock is only for people
+    note: str
+
+
+class _Space:
+    """The locks of one LOCATION. Released rows go; the highest token of all stays."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.rows: dict[str, _Row] = {}
+        self.top = 0
+
+
+class LocMemBackend(BaseLockBackend):
+    """Exclusion between the threads and tasks of one process, by the same contract.
+
+    Aliases with the same LOCATION (a str, by default the alias) share their locks. A forked child
+    starts with none.
+    """
+
+    scope = "process"
+    grace: ClassVar[float] = 0.2
+    _spaces: ClassVar[dict[str, _Space]] = {}
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        self._space = self._spaces.setdefault(str(conf.location or alias), _Space())
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        space = self._space
+        with space.mutex:
+            now = self.clock()
+            row = space.rows.get(claim.key)
+            if row is not None and row.owner != claim.owner and row.expires > now:
+                return Refusal(row.expires - now, row.note)
+            if row is None or row.owner != claim.owner:
+                space.top = max(space.top + 1, time.time_ns() // 1000)
+                row = _Row(claim.name, claim.owner, space.top, now, 0.0, claim.note)
+                space.rows[claim.key] = row
+            row.expires = now + claim.ttl
+            return Grant(row.token, claim.ttl)
+
+    def renew(self, claim: Claim) -> bool:
+        with self._space.mutex:
+            row = self._owned(claim)
+            if row is not None:
+                row.expires = self.clock() + claim.ttl
+            return row is not None
+
+    def release(self, claim: Claim) -> bool:
+        with self._space.mutex:
+            row = self._owned(claim)
+            if row is not None:
+                del self._space.rows[claim.key]
+            return row is not None
+
+    def _owned(self, claim: Claim) -> _Row | None:
+        row = self._space.rows.get(claim.key)
+        if row is None or row.owner != claim.owner or row.expires <= self.clock():
+            return None
+        return row
+
+    def inspect(self, name: str) -> LockInfo | None:
+        with self._space.mutex:
+            row = self._space.rows.get(self.key(name))
+            return None if row is None else self._info(row)
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        with self._space.mutex:
+            mine = [
+                self._info(row)
+                for key, row in self._space.rows.items()
+                if row.name.startswith(prefix) and key == key_of(self.conf.prefix, row.name)
+            ]
+        return (info for info in mine if info is not None)
+
+    def _info(self, row: _Row) -> LockInfo | None:
+        now, wall = self.clock(), time.time()
+        if row.expires <= now:
+            return None
+        note = Note.loads(row.note)
+        return LockInfo(
+            name=row.name,
+            holder=note.holder,
+            fencing_token=row.token,
+            acquired_at=datetime.fromtimestamp(wall - (now - row.acquired), UTC),
+            expires_at=datetime.fromtimestamp(wall + (row.expires - now), UTC),
+            metadata=note.metadata,
+            owner=row.owner,
+        )
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        self._space.mutex = threading.Lock()
+        self._space.rows.clear()

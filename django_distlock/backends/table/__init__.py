@@ -1,0 +1,162 @@
+"""Locks in a table of the project's own database: one row a name, found by a unique key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from django.core.checks import CheckMessage
+from django.db import connections
+from django.db.utils import DatabaseError, InterfaceError
+
+from ...conf import AliasConf
+from ...exceptions import InvalidLockBackendError
+from ...names import key_of, readable, unreadable
+from ...values import Claim, Grant, LockInfo, Note, Refusal
+from ..base import BaseLockBackend
+from . import checks, errors
+from .connection import Borrowed, Connections
+from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
+
+__all__ = ["TableBackend"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TableBackend(BaseLockBackend):
+    """The unique-key lock table, on SQLite, PostgreSQL or MariaDB.
+
+    LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
+    the seconds (5) after which a statement without an answer counts as failed.
+    """
+
+    thread_sensitive = True
+    grace: ClassVar[float] = 1.0
+    store_errors = (DatabaseError, InterfaceError)
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        database = "default" if conf.location is None else conf.location
+        if not isinstance(database, str) or database not in connections.settings:
+            known = ", ".join(map(repr, connections.settings))
+            raise InvalidLockBackendError(
+                f"DISTLOCKS[{alias!r}]['LOCATION'] is an alias of DATABASES ({known}), "
+                f"not {database!r}."
+            )
+        self.database = database
+        self._connections = Connections(database)
+        self._dialect: Dialect | None = None
+
+    def dialect(self) -> Dialect:
+        """Return the SQL for the database, or refuse one that has none."""
+        if self._dialect is None:
+            self._dialect = self._choose(connections[self.database])
+        return self._dialect
+
+    def _choose(self, connection: Any) -> Dialect:
+        if connection.vendor == "sqlite":
+            return SQLITE
+        if connection.vendor == "postgresql":
+            return POSTGRESQL
+        if connection.vendor == "mysql" and connection.mysql_is_mariadb:
+            return MARIADB
+        raise InvalidLockBackendError(
+            f"DISTLOCKS[{self.alias!r}]: the table backend has no SQL for {connection.display_name}"
+            ", only for SQLite, PostgreSQL and MariaDB. Use a DATABASES alias of one of these."
+        )
+
+    # -- primitives ------------------------------------------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        dialect = self.dialect()
+        name = readable(claim.name)
+
+        def work(lent: Borrowed) -> Grant | Refusal:
+            def fetch(sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+                with lent.connection.cursor() as cursor:
+                    cursor.execute(sql, parameters)
+                    return list(cursor.fetchall())
+
+            answer = dialect.attempt(fetch, claim, name)
+            if isinstance(answer, Grant) and lent.in_transaction:
+                return Grant(answer.fencing_token, answer.valid_for, lent.bound())
+            return answer
+
+        return self._connections.execute(work, limit)
+
+    def renew(self, claim: Claim) -> bool:
+        return self._update(self.dialect().renew, claim)
+
+    def release(self, claim: Claim) -> bool:
+        return self._update(self.dialect().release, claim)
+
+    def _update(self, sql: str, claim: Claim) -> bool:
+        parameters = self.dialect().parameters(claim, "")
+
+        def work(lent: Borrowed) -> bool:
+            with lent.connection.cursor() as cursor:
+                cursor.execute(sql, parameters)
+                return cursor.rowcount == 1
+
+        return self._connections.execute(work, self.command_timeout)
+
+    def inspect(self, name: str) -> LockInfo | None:
+        rows = self._select(self.dialect().inspect, key=self.key(name))
+        return _info(rows[0]) if rows else None
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        after = ""
+        while rows := self._select(self.dialect().scan, after=after):
+            after = rows[-1][0]
+            for row in rows:
+                info = _info(row)
+                # The table is shared by aliases with other PREFIXes: the digest tells whose it is.
+                if info.name.startswith(prefix) and row[0] == key_of(self.conf.prefix, info.name):
+                    yield info
+
+    def _select(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        given = {**parameters, **self.dialect().clock()}
+
+        def work(lent: Borrowed) -> list[tuple[Any, ...]]:
+            with lent.connection.cursor() as cursor:
+                cursor.execute(sql, given)
+                return list(cursor.fetchall())
+
+        return self._connections.execute(work, self.command_timeout)
+
+    # -- for the layers above ------------------------------------------------------------------------
+
+    def is_conflict(self, error: Exception) -> bool:
+        return errors.is_conflict(error)
+
+    def remedy(self, error: Exception) -> str:
+        return errors.remedy(error, self.database)
+
+    def check(self) -> list[CheckMessage]:
+        return checks.check(self.alias, self.database)
+
+    def close_thread(self) -> None:
+        connections[self.database].close()
+
+    def close(self) -> None:
+        super().close()
+        self._connections.close()
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        self._connections.forget_parent()
+
+
+def _info(row: tuple[Any, ...]) -> LockInfo:
+    _, name, owner, token, acquired, expires, note = row
+    seen = Note.loads(note)
+    return LockInfo(
+        name=unreadable(name),
+        holder=seen.holder,
+        fencing_token=int(token),
+        acquired_at=_EPOCH + timedelta(microseconds=int(acquired)),
+        expires_at=_EPOCH + timedelta(microseconds=int(expires)),
+        metadata=seen.metadata,
+        owner=owner,
+    )

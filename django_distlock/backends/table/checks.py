@@ -1,0 +1,55 @@
+"""What `manage.py check` says of a lock table's database, without connecting to it."""
+
+from __future__ import annotations
+
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+
+__all__ = ["check"]
+
+_DOCS = "docs/reference/checks.md"
+
+
+def check(alias: str, database: str) -> list[CheckMessage]:
+    """Return the messages for ``alias`` on the DATABASES alias ``database``."""
+    found: list[CheckMessage] = []
+    connection = connections[database]
+    where = f"DISTLOCKS[{alias!r}]: LOCATION {database!r}"
+    if connection.settings_dict.get("TEST", {}).get("MIRROR"):
+        found.append(
+            Error(
+                f"{where} is a replica (TEST MIRROR is set).",
+                hint=f"A replica lags, so two processes could hold one lock: name the primary. "
+                f"See {_DOCS}.",
+                id="distlock.E003",
+            )
+        )
+    if connection.vendor not in ("sqlite", "postgresql", "mysql"):
+        found.append(
+            Error(
+                f"{where} is {connection.display_name}, for which the table backend has no SQL.",
+                hint=f"Use SQLite, PostgreSQL or MariaDB. See {_DOCS}.",
+                id="distlock.E004",
+            )
+        )
+    if connection.vendor == "sqlite":
+        import sqlite3
+
+        if sqlite3.sqlite_version_info < (3, 35):
+            found.append(
+                Error(
+                    f"{where}: SQLite {sqlite3.sqlite_version} has no RETURNING.",
+                    hint=f"SQLite 3.35 or later is needed. See {_DOCS}.",
+                    id="distlock.E005",
+                )
+            )
+        if str(connection.settings_dict["NAME"]) == ":memory:":
+            found.append(
+                Warning(
+                    f"{where} is SQLite in memory, of which each thread has its own.",
+                    hint="Locks then exclude nobody else: name a file, or "
+                    f"'file:NAME?mode=memory&cache=shared'. See {_DOCS}.",
+                    id="distlock.W003",
+                )
+            )
+    return found

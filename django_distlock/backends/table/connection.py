@@ -1,0 +1,239 @@
+"""Which connection a statement of the lock table runs on, and how it is limited and mended.
+
+The caller's own connection whenever it is in autocommit: a lone statement is its own transaction,
+and CONN_MAX_AGE, health checks, pools, `close_old_connections` and the test guard are Django's to
+do. Inside a `TestCase`, and on SQLite inside any `atomic()`, also the caller's: the lock is then
+part of that transaction. Only inside a real `atomic()` on a server database a connection of ours,
+from a small idle list. (A private connection per thread broke 12 of 14 user tests on SQLite and
+kept PostgreSQL's test database from being dropped.)
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.core import mail
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import Error, OperationalError
+
+from ...transactions import of_testcase
+from .sentry import within
+
+__all__ = ["Borrowed", "Connections", "TransactionBound"]
+
+T = TypeVar("T")
+
+MOST_IDLE = 4
+
+
+class TransactionBound:
+    """A grant written inside the caller's transaction: gone with its rollback."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self._connection = connection
+        self._committed = False
+        self._discarded = False
+        tests = [block for block in connection.atomic_blocks if of_testcase(block)]
+        self._block = tests[-1] if tests else connection.atomic_blocks[0]
+        if not tests:
+            # As in transactions.py: Django throws the callback away on a rollback.
+            sentinel = _Sentinel()
+            weakref.finalize(sentinel, self._discard).atexit = False
+            connection.on_commit(lambda _=sentinel: self._commit(), robust=True)
+
+    def _commit(self) -> None:
+        self._committed = True
+
+    def _discard(self) -> None:
+        self._discarded = not self._committed
+
+    def open(self) -> bool:
+        """Tell whether the transaction still goes on."""
+        return not self._committed and self._block in self._connection.atomic_blocks
+
+    def undone(self) -> bool:
+        """Tell whether the transaction was rolled back."""
+        return self._discarded or not (self._committed or self.open())
+
+
+class _Sentinel:
+    __slots__ = ("__weakref__",)
+
+
+class Borrowed:
+    """A connection for one statement, and the caller's transaction if it is part of one."""
+
+    __slots__ = ("connection", "in_transaction")
+
+    def __init__(self, connection: BaseDatabaseWrapper, *, in_transaction: bool) -> None:
+        self.connection = connection
+        self.in_transaction = in_transaction
+
+    def bound(self) -> TransactionBound | None:
+        """Return what ties a grant to the caller's transaction, if anything."""
+        return TransactionBound(self.connection) if self.in_transaction else None
+
+
+class Connections:
+    """The connections that the lock table of one database alias is reached by."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+        self._idle: list[BaseDatabaseWrapper] = []
+        self._mutex = threading.Lock()
+
+    @contextmanager
+    def borrow(self) -> Iterator[Borrowed]:
+        """Lend a connection for one statement."""
+        own = connections[self.database]
+        if own.in_atomic_block:
+            if own.vendor == "sqlite" or of_testcase(own.atomic_blocks[0]):
+                yield Borrowed(own, in_transaction=True)
+                return
+        elif own.settings_dict["AUTOCOMMIT"] and (own.connection is None or own.autocommit):
+            yield Borrowed(own, in_transaction=False)
+            return
+        private = self._take(own)
+        try:
+            yield Borrowed(private, in_transaction=False)
+        finally:
+            self._give_back(private)
+
+    def _take(self, own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+        with self._mutex:
+            private = self._idle.pop() if self._idle else None
+        if private is None:
+            private = own.copy()
+            private.inc_thread_sharing()
+            # Not from the user's pool: the caller has one of its connections already, and with
+            # all callers inside atomic() waiting for a second the pool would run dry.
+            private.settings_dict["OPTIONS"].pop("pool", None)
+            private.settings_dict["AUTOCOMMIT"] = True
+        private.close_if_unusable_or_obsolete()
+        return private
+
+    def _give_back(self, private: BaseDatabaseWrapper) -> None:
+        # Django's test runner drops the test database: nothing of ours may be connected then.
+        testing = hasattr(mail, "outbox")
+        if not testing and private.settings_dict["CONN_MAX_AGE"] != 0:
+            with self._mutex:
+                if len(self._idle) < MOST_IDLE:
+                    self._idle.append(private)
+                    return
+        private.close()
+
+    def execute(self, work: Callable[[Borrowed], T], limit: float) -> T:
+        """Do ``work`` on a borrowed connection, for ``limit`` seconds at most.
+
+        A connection that turns out to be dead (closed by the server since its last use) is opened
+        anew and the work done once more: every statement of ours can be repeated.
+        """
+        with self.borrow() as lent:
+            connection = lent.connection
+            used = connection.connection is not None
+            try:
+                return self._limited(lent, work, limit)
+            except Error:
+                if lent.in_transaction:
+                    raise
+                connection.close_if_unusable_or_obsolete()
+                if not used or connection.connection is not None:
+                    raise
+            return self._limited(lent, work, limit)
+
+    def _limited(self, lent: Borrowed, work: Callable[[Borrowed], T], limit: float) -> T:
+        connection = lent.connection
+        if connection.vendor == "sqlite":
+            with _busy_limit(connection, limit):
+                return work(lent)
+        _open(connection, limit)
+        with within(connection.connection, limit) as watch:
+            try:
+                return work(lent)
+            except Error as error:
+                if watch is None or not watch.cut:
+                    raise
+                lost = error
+        if not connection.in_atomic_block:
+            connection.close()
+        raise Overdue(f"no answer within {limit:g} s") from lost
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._mutex:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def forget_parent(self) -> None:
+        """Leave, in a forked child, the parent's connections alone and unclosed.
+
+        Also the caller's own to this database: two processes that read from one socket take each
+        other's answers, and a lock would be granted to the wrong one.
+        """
+        self._mutex = threading.Lock()
+        _parked.extend(self._idle)
+        self._idle = []
+        for own in connections.all(initialized_only=True):
+            if own.alias == self.database and _shares_a_socket(own):
+                _parked.append(own)
+                del connections[self.database]
+
+
+class Overdue(OperationalError):
+    """The server did not answer in time; what it did is unknown."""
+
+
+# Never collected in a child: closing them there ends the parent's sessions.
+_parked: list[BaseDatabaseWrapper] = []
+
+
+def _shares_a_socket(connection: BaseDatabaseWrapper) -> bool:
+    if connection.connection is None:
+        return False
+    # A database in memory was copied by the fork and has nothing to share.
+    return connection.vendor != "sqlite" or not connection.is_in_memory_db()  # type: ignore[attr-defined]
+
+
+def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
+    """Connect within about ``limit`` seconds, if not connected."""
+    if connection.connection is not None:
+        return
+    if "pool" in connection.settings_dict["OPTIONS"]:
+        connection.ensure_connection()  # by the pool's own limits
+        return
+    # Django offers no limit but in the user's OPTIONS; so it goes in where it makes its arguments.
+    make = connection.get_connection_params
+
+    def limited() -> dict[str, Any]:
+        return {"connect_timeout": max(2, math.ceil(limit)), **make()}
+
+    connection.get_connection_params = limited  # type: ignore[method-assign]
+    try:
+        connection.ensure_connection()
+    finally:
+        del connection.get_connection_params
+
+
+@contextmanager
+def _busy_limit(connection: BaseDatabaseWrapper, limit: float) -> Iterator[None]:
+    """Let SQLite wait for other writers for ``limit`` seconds only, where its own limit is more."""
+    usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
+    if usual <= limit:
+        yield
+        return
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    raw.execute(f"PRAGMA busy_timeout = {int(limit * 1000)}")
+    try:
+        yield
+    finally:
+        if connection.connection is raw:
+            raw.execute(f"PRAGMA busy_timeout = {int(usual * 1000)}")
+

@@ -1,0 +1,45 @@
+"""What an error of a database means: try again, or what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .connection import Overdue
+
+__all__ = ["is_conflict", "remedy"]
+
+# PostgreSQL: serialization failure, dead lock, lock not available.
+_SQLSTATES = {"40001", "40P01", "55P03"}
+# MariaDB: lock wait timeout, dead lock, record changed since last read (snapshot isolation).
+_MARIADB = {1205, 1213, 1020}
+# SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
+_SQLITE = {5, 6}
+
+
+def is_conflict(error: Exception) -> bool:
+    """Tell whether the database asks to run the statement again."""
+    driver: Any = error.__cause__ or error
+    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    if state in _SQLSTATES:
+        return True
+    code = getattr(driver, "sqlite_errorcode", None)
+    if code is not None:
+        return (code & 0xFF) in _SQLITE
+    return bool(driver.args) and driver.args[0] in _MARIADB
+
+
+def remedy(error: Exception, database: str) -> str:
+    """Return what to do about a database error."""
+    said = str(error).lower()
+    driver: Any = error.__cause__ or error
+    number = driver.args[0] if driver.args else None
+    if "no such table" in said or "does not exist" in said or number == 1146:
+        return f"Run 'manage.py migrate django_distlock --database {database}'"
+    if "is locked" in said:
+        return (
+            "Another connection was writing to the SQLite file for longer than the wait: keep "
+            "its transactions short, and use WAL mode and transaction_mode IMMEDIATE"
+        )
+    if isinstance(error, Overdue):
+        return "Look at the database server: it hangs or is cut off (COMMAND_TIMEOUT)"
+    return f"Look at the database server of DATABASES[{database!r}] and its log"

@@ -1,0 +1,107 @@
+"""A limit on how long a database driver may wait for its server.
+
+A server that hangs without closing its connections (stopped, swapped out, cut off) keeps a driver
+in a blocking read for ever, and drivers offer a limit only when connecting. So a thread looks after
+the statements under way and shuts the socket of one that is overdue: the driver then fails at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Watch", "within"]
+
+TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
+IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
+
+
+@dataclass(slots=True)
+class Watch:
+    """A statement under way; ``cut`` tells that its connection was shut for being overdue."""
+
+    descriptor: int
+    end: float
+    cut: bool = field(default=False)
+
+
+class _Sentry:
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.watches: dict[int, Watch] = {}
+        self.numbers = itertools.count()
+        self.running = False
+
+    def add(self, watch: Watch) -> int:
+        number = next(self.numbers)
+        with self.mutex:
+            self.watches[number] = watch
+            if not self.running:
+                self.running = True
+                threading.Thread(target=self._run, name="distlock-sentry", daemon=True).start()
+        return number
+
+    def remove(self, number: int) -> None:
+        # Under the mutex: after this the socket is not shut, and may be used for something else.
+        with self.mutex:
+            self.watches.pop(number, None)
+
+    def _run(self) -> None:
+        idle = 0
+        while True:
+            time.sleep(TICK)
+            with self.mutex:
+                now = time.monotonic()
+                for watch in self.watches.values():
+                    if now >= watch.end and not watch.cut:
+                        watch.cut = True
+                        _shut(watch.descriptor)
+                idle = 0 if self.watches else idle + 1
+                if idle > IDLE_TICKS:
+                    self.running = False
+                    return
+
+
+def _shut(descriptor: int) -> None:
+    """Shut the connection of a descriptor that the driver keeps and will close itself."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as twin:
+            twin.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed or not connected already, so nobody waits on it
+
+
+_sentry = _Sentry()
+
+
+@contextmanager
+def within(driver_connection: Any, seconds: float) -> Iterator[Watch | None]:
+    """Let what happens in the block wait ``seconds`` at most for ``driver_connection``'s server.
+
+    Yields the Watch, or None for a driver without a socket (SQLite).
+    """
+    fileno = getattr(driver_connection, "fileno", None)
+    if fileno is None:
+        yield None
+        return
+    watch = Watch(fileno(), time.monotonic() + seconds)
+    number = _sentry.add(watch)
+    try:
+        yield watch
+    finally:
+        _sentry.remove(number)
+
+
+def _forget_parent() -> None:
+    global _sentry  # noqa: PLW0603
+    _sentry = _Sentry()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

@@ -1,0 +1,167 @@
+"""Locks as decorators: names from the bound arguments, and what to do on contention."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import string
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
+
+from asgiref.sync import iscoroutinefunction
+
+from .exceptions import InvalidLockError, LockNotAcquiredError
+
+__all__ = ["Contention", "Decorates", "fill"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Contention: TypeAlias = "Literal['raise', 'skip'] | Callable[..., Any]"
+Name: TypeAlias = "str | Callable[..., str]"
+
+
+def fill(name: Name, arguments: Mapping[str, Any], alias: str) -> str:
+    """Return ``name`` filled from the arguments of a call, before the store is touched.
+
+    Raises InvalidLockError when a field cannot be filled or a callable returns no name.
+    """
+    if callable(name):
+        made = name(**arguments)
+        if not isinstance(made, str) or not made:
+            raise InvalidLockError(f"The name's callable returned {made!r}, no name", alias=alias)
+        return made
+    try:
+        return string.Formatter().vformat(name, (), arguments)
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidLockError(
+            f"The call's arguments do not fill the template {name!r}: {error!r}",
+            name=name,
+            alias=alias,
+        ) from error
+
+
+class Decorates:
+    """Makes a guard usable as ``@lock("report:{tenant}")``; nothing is kept on the decorator."""
+
+    __slots__ = ()
+
+    # Declared for the type checker; the guards define them.
+    using: str
+    on_contention: Contention
+    default: Any
+
+    @abstractmethod
+    def _names(self) -> list[Name]:
+        """Return the names, which may be templates or callables."""
+
+    @abstractmethod
+    def _bound_to(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the guard with its names filled from the arguments of a call."""
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return ``function``, sync or async, run under the lock; its signature is kept.
+
+        Raises InvalidLockError for a template field that is no parameter, and for generators,
+        whose body would run after the lock was freed.
+        """
+        if isinstance(function, type) or not callable(function):
+            raise InvalidLockError(f"Only functions are decorated, not {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidLockError(
+                f"{function!r} is a generator: its body runs after the call has returned and the "
+                "lock is free. Use 'with lock(...)' inside it"
+            )
+        signature = inspect.signature(function)
+        for name in self._names():
+            _check_fields(name, signature, self.using)
+
+        def guard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            arguments = dict(bound.arguments)
+            for parameter in signature.parameters.values():
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    arguments |= arguments.pop(parameter.name)
+            return self._bound_to(arguments)
+
+        if iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def arun(*args: P.args, **kwargs: P.kwargs) -> Any:
+                bound = guard(args, kwargs)
+                try:
+                    got = await bound.__aenter__()
+                except LockNotAcquiredError as error:
+                    answer = self._contended(error, args, kwargs)
+                    return await answer if inspect.isawaitable(answer) else answer
+                async with _entered(bound, got):
+                    return await cast("Any", function)(*args, **kwargs)
+
+            return cast("Callable[P, R]", arun)
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            bound = guard(args, kwargs)
+            try:
+                got = bound.__enter__()
+            except LockNotAcquiredError as error:
+                return cast("R", self._contended(error, args, kwargs))
+            with _entered(bound, got):
+                return function(*args, **kwargs)
+
+        return run
+
+    def _contended(
+        self, error: LockNotAcquiredError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.on_contention == "raise":
+            raise error
+        if self.on_contention == "skip":
+            return self.default
+        return self.on_contention(*args, **kwargs)
+
+
+class _entered:  # noqa: N801 - reads as a function
+    """The rest of a guard's block, once entered: so that only entering counts as contention."""
+
+    def __init__(self, guard: Any, got: Any) -> None:
+        self._guard = guard
+        self._got = got
+
+    def __enter__(self) -> Any:
+        return self._got
+
+    def __exit__(self, *error: Any) -> None:
+        self._guard.__exit__(*error)
+
+    async def __aenter__(self) -> Any:
+        return self._got
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._guard.__aexit__(*error)
+
+
+def _check_fields(name: Name, signature: inspect.Signature, alias: str) -> None:
+    """Raise InvalidLockError for a template that no call can fill."""
+    if callable(name):
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        return
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
+    except ValueError as error:
+        raise InvalidLockError(
+            f"{name!r} is no template ({error}); write literal braces twice", name=name, alias=alias
+        ) from error
+    for field in fields:
+        first = field.split(".")[0].split("[")[0]
+        if first not in signature.parameters:
+            known = ", ".join(signature.parameters) or "none"
+            raise InvalidLockError(
+                f"The template {name!r} names {first!r}, which is no parameter of the function. "
+                f"Parameters: {known}",
+                name=name,
+                alias=alias,
+            )

@@ -1,0 +1,91 @@
+"""Durations given by users, made into float seconds once, at the edge."""
+
+from __future__ import annotations
+
+import enum
+import math
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+from .exceptions import InvalidLockError
+
+__all__ = ["UNSET", "Duration", "Unset", "check_ttl", "check_wait"]
+
+Duration: TypeAlias = "int | float | timedelta"
+
+
+class _Unset(enum.Enum):
+    """The type of UNSET; an enum, so that it stays one object when pickled."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset.UNSET
+"""Stands for 'as the settings of the alias say', where None has a meaning of its own."""
+
+Unset: TypeAlias = Literal[_Unset.UNSET]
+
+MIN_TTL = 0.01
+MAX_TTL = 10 * 365 * 86400.0
+
+
+def _seconds(value: Any, what: str, name: str | None, alias: str | None) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    # bool is an int to Python, and True has meant "for ever" in one library and 1 s in another.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidLockError(
+            f"{what} is a number of seconds or a timedelta, not {value!r}", name=name, alias=alias
+        )
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise InvalidLockError(f"{what} is too large", name=name, alias=alias) from error
+    if not math.isfinite(number):
+        raise InvalidLockError(f"{what} is finite, not {value!r}", name=name, alias=alias)
+    return number
+
+
+def check_ttl(
+    value: Any,
+    *,
+    what: str = "ttl",
+    name: str | None = None,
+    alias: str | None = None,
+    longest: float = MAX_TTL,
+) -> float:
+    """Return a ttl in seconds, from 0.01 up to the store's ``longest``.
+
+    Raises InvalidLockError for anything else, bool, NaN and infinity included.
+    """
+    seconds = _seconds(value, what, name, alias)
+    if not MIN_TTL <= seconds <= longest:
+        raise InvalidLockError(
+            f"{what} is from {MIN_TTL} to {longest:g} seconds, not {seconds:g}",
+            name=name,
+            alias=alias,
+        )
+    return seconds
+
+
+def check_wait(
+    value: Any, *, what: str = "wait", name: str | None = None, alias: str | None = None
+) -> float | None:
+    """Return a wait in seconds: 0 tries once, None waits for ever.
+
+    Raises InvalidLockError for anything else, negative numbers, bool, NaN and infinity included.
+    """
+    if value is None:
+        return None
+    seconds = _seconds(value, what, name, alias)
+    if seconds < 0:
+        raise InvalidLockError(
+            f"{what} is 0 (try once), a positive number of seconds, or None (for ever), "
+            f"not {seconds:g}",
+            name=name,
+            alias=alias,
+        )
+    return seconds

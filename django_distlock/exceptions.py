@@ -1,0 +1,125 @@
+"""Every error of this package.
+
+::
+
+    LockError
+    ├── LockNotAcquiredError            somebody else holds it; nothing is wrong
+    │   └── LockTimeoutError            ... and we waited for it   (also TimeoutError)
+    ├── AlreadyHeldError                this thread or task holds it already
+    ├── LockNotHeldError                release or renew by one who does not hold it
+    │   └── LeaseLostError              it was ours and is gone
+    ├── LockBackendError                the store failed; never said of a lock that is merely held
+    ├── LockInTransactionError          taken inside an open transaction
+    ├── UnsupportedOperationError       this backend cannot do that   (also NotImplementedError)
+    └── InvalidLockError                name, ttl or wait out of range   (also ValueError)
+    InvalidLockBackendError(ImproperlyConfigured)                     settings
+
+Errors pickle (Celery sends them between processes) and carry ``name`` and ``alias``.
+"""
+
+from __future__ import annotations
+
+from django.core.exceptions import ImproperlyConfigured
+
+__all__ = [
+    "AlreadyHeldError",
+    "InvalidLockBackendError",
+    "InvalidLockError",
+    "LeaseLostError",
+    "LockBackendError",
+    "LockError",
+    "LockInTransactionError",
+    "LockNotAcquiredError",
+    "LockNotHeldError",
+    "LockTimeoutError",
+    "UnsupportedOperationError",
+]
+
+SHOWN = 120  # characters of a lock's name that a message shows; names may have 10,000
+
+
+class LockError(Exception):
+    """Base of all lock errors; not raised itself.
+
+    ``name`` is the lock's name and ``alias`` the alias of its backend, each None where there is
+    none. The message ends with both.
+    """
+
+    name: str | None
+    alias: str | None
+
+    def __init__(
+        self, message: str = "", *, name: str | None = None, alias: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.alias = alias
+
+    def __str__(self) -> str:
+        message = str(self.args[0]) if self.args else ""
+        where = []
+        if self.name is not None:
+            shown = self.name if len(self.name) <= SHOWN else f"{self.name[:SHOWN]}…"
+            where.append(f"lock {ascii(shown) if not shown.isprintable() else repr(shown)}")
+        if self.alias is not None:
+            where.append(f"alias {self.alias!r}")
+        return f"{message} [{', '.join(where)}]" if where else message
+
+
+class LockNotAcquiredError(LockError):
+    """Somebody else holds the lock and we did not wait.
+
+    ``retry_after`` is the number of seconds after which the holder's lease runs out unless it is
+    renewed, or None where the store cannot tell.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        alias: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, name=name, alias=alias)
+        self.retry_after = retry_after
+
+
+class LockTimeoutError(LockNotAcquiredError, TimeoutError):
+    """Somebody else holds the lock and did not free it while we waited."""
+
+
+class AlreadyHeldError(LockError):
+    """This thread or task holds the lock already, so waiting for it would never end."""
+
+
+class LockNotHeldError(LockError):
+    """The lock was released or renewed by one who does not hold it."""
+
+
+class LeaseLostError(LockNotHeldError):
+    """The lease was ours and is gone: it expired, was forced, or went with its transaction."""
+
+
+class LockBackendError(LockError):
+    """The store failed. The driver's error is the ``__cause__``. Nothing is known of the lock."""
+
+
+class StoreConflictError(LockBackendError):
+    """The store asks for another try: a dead lock, a serialization failure, a busy file."""
+
+
+class LockInTransactionError(LockError):
+    """The lock was taken inside an open transaction, which its release would precede."""
+
+
+class UnsupportedOperationError(LockError, NotImplementedError):
+    """This backend cannot do that."""
+
+
+class InvalidLockError(LockError, ValueError):
+    """A name, ttl, wait or option is out of range. The store was not touched."""
+
+
+class InvalidLockBackendError(ImproperlyConfigured):
+    """The DISTLOCKS setting is wrong."""

@@ -1,0 +1,252 @@
+"""The algorithm, once for all stores and for both worlds.
+
+An algorithm is a generator that yields *steps* and is sent their answers. Two small drivers, `run`
+and `arun`, carry steps out and know nothing of locks. (The shape is that of psycopg's
+``generators.py`` and httpx's ``auth_flow``.) A test can stop a flow between any two steps.
+
+Acquire:
+
+1. Note the time, then ask the store. The lease is counted from *before* the question.
+2. Granted, and the answer came while the lease still lasts: done.
+3. Not granted and the wait is over: withdraw, so that nothing of ours stays in the store.
+4. Pause (the store may end the pause early), and ask again.
+
+Whatever else ends it, an error, a cancellation, Ctrl-C, withdraws first: the answer may have been
+lost on its way while the store granted the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from .clock import Clock
+from .exceptions import LockBackendError, StoreConflictError
+from .values import Bound, Claim, Grant, Refusal
+
+__all__ = ["Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]
+
+T = TypeVar("T")
+
+TRIES_IN_CONFLICT = 5  # when no wait is left: a dead lock is no reason to call the store down
+LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however short the wait
+
+
+class Step(Protocol):
+    """Something to be done outside the flow, in either world."""
+
+    def do(self) -> Any: ...
+    async def ado(self) -> Any: ...
+
+
+Flow: TypeAlias = Generator[Step, Any, T]
+
+
+class Store(Protocol):
+    """What the flow needs of a backend."""
+
+    @property
+    def queues(self) -> bool: ...
+    @property
+    def command_timeout(self) -> float: ...
+    def call(self, verb: str, *args: Any, name: str | None) -> Any: ...
+    async def acall(self, verb: str, *args: Any, name: str | None) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Ask the store: a primitive of the backend, and its arguments."""
+
+    store: Store
+    verb: str
+    args: tuple[Any, ...]
+    name: str | None = None
+
+    def do(self) -> Any:
+        return self.store.call(self.verb, *self.args, name=self.name)
+
+    async def ado(self) -> Any:
+        return await self.store.acall(self.verb, *self.args, name=self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Call):
+    """A call that a cancellation may interrupt, because it changes nothing in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A grant with the local deadline until which it can be relied on."""
+
+    fencing_token: int
+    deadline: float
+    bound: Bound | None = None
+
+
+def drift(ttl: float) -> float:
+    """Return what is taken off a ttl for clocks that run at different speeds: 1 % and 2 ms.
+
+    The figures are those of the Redlock description (redis.io, "Distributed Locks with Redis").
+    """
+    return ttl * 0.01 + 0.002
+
+
+def acquire(
+    store: Store,
+    claim: Claim,
+    *,
+    until: float | None,
+    clock: Clock,
+    delays: Iterator[float],
+    abandon: Callable[[Claim], None],
+) -> Flow[Granted | Refusal]:
+    """Try to get ``claim`` granted until the clock shows ``until`` (None: for ever).
+
+    ``abandon`` is handed the claim when it could not be withdrawn, to do so later. Raises
+    LockBackendError when the store failed; a lock that is merely held ends in a Refusal.
+    """
+    conflicts = 0
+    try:
+        while True:
+            asked = clock()
+            left = None if until is None else until - asked
+            limit = _patience(store, left)
+            try:
+                answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
+            except StoreConflictError:
+                conflicts += 1
+                if left is not None and left <= 0 and conflicts >= TRIES_IN_CONFLICT:
+                    raise
+                answer = None
+            if isinstance(answer, Grant):
+                deadline = asked + answer.valid_for - drift(answer.valid_for)
+                if clock() < deadline:
+                    return Granted(answer.fencing_token, deadline, answer.bound)
+            left = None if until is None else until - clock()
+            if left is not None and left <= 0:
+                if isinstance(answer, Grant):
+                    raise LockBackendError(
+                        "The store took longer to answer than the lease lasts: "
+                        "raise the ttl, or look at the store's load"
+                    )
+                if answer is not None:
+                    break
+            yield Pause(store, "pause", (claim, _sleep(left, delays, answer)), claim.name)
+    except GeneratorExit:
+        # Nobody drives us any more, so no step of ours would be carried out.
+        abandon(claim)
+        raise
+    except LockBackendError:
+        # Asking a store that just failed would only wait for it again.
+        abandon(claim)
+        raise
+    except BaseException:
+        yield from _withdraw(store, claim, abandon)
+        raise
+    if store.queues:
+        yield from _withdraw(store, claim, abandon)
+    assert isinstance(answer, Refusal)
+    return answer
+
+
+def _patience(store: Store, left: float | None) -> float:
+    """Return how long one attempt may take, with ``left`` seconds of the wait."""
+    if left is None:
+        return store.command_timeout
+    return min(store.command_timeout, max(left, LEAST_PATIENCE))
+
+
+def _sleep(left: float | None, delays: Iterator[float], answer: object) -> float:
+    """Return how long to pause: the next delay, but not past the wait or the holder's lease."""
+    seconds = next(delays)
+    if isinstance(answer, Refusal) and answer.remaining is not None and answer.remaining > 0:
+        seconds = min(seconds, answer.remaining + 0.001)
+    # With no wait left we are here only to try again after a conflict.
+    return min(seconds, left) if left is not None and left > 0 else min(seconds, 0.01)
+
+
+def _withdraw(store: Store, claim: Claim, abandon: Callable[[Claim], None]) -> Flow[None]:
+    try:
+        yield from insist(store, "release", claim, delays=iter(()))
+    except LockBackendError:
+        abandon(claim)
+
+
+def insist(store: Store, verb: str, claim: Claim, *, delays: Iterator[float]) -> Flow[Any]:
+    """Call ``verb`` with the claim, again after a conflict as often as there are ``delays``."""
+    while True:
+        try:
+            return (yield Call(store, verb, (claim,), claim.name))
+        except StoreConflictError:
+            delay = next(delays, None)
+            if delay is None:
+                raise
+            yield Pause(store, "pause", (claim, delay), claim.name)
+
+
+def run(flow: Flow[T]) -> T:
+    """Drive a flow in this thread."""
+    resume: Callable[[], Step] = flow.__next__
+    while True:
+        try:
+            step = resume()
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        try:
+            answer = step.do()
+        except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+            resume = _throw(flow, error)
+        else:
+            resume = _send(flow, answer)
+
+
+async def arun(flow: Flow[T]) -> T:
+    """Drive a flow on the running event loop."""
+    resume: Callable[[], Step] = flow.__next__
+    while True:
+        try:
+            step = resume()
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        try:
+            answer = await (step.ado() if isinstance(step, Pause) else finish(step.ado()))
+        except GeneratorExit:
+            flow.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+            resume = _throw(flow, error)
+        else:
+            resume = _send(flow, answer)
+
+
+def _throw(flow: Flow[Any], error: BaseException) -> Callable[[], Step]:
+    return lambda: flow.throw(error)
+
+
+def _send(flow: Flow[Any], answer: object) -> Callable[[], Step]:
+    return lambda: flow.send(answer)
+
+
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end, also when cancelled meanwhile; the cancellation goes on after.
+
+    Else the thread under way could grant the lock after it was given up.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():
+            raise
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
+        if not task.cancelled():
+            task.exception()  # seen; the cancellation is what the flow must answer
+        raise

@@ -1,0 +1,110 @@
+"""`lock_all`: several locks, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .decorators import Contention, Decorates
+from .durations import UNSET, Duration, Unset, check_wait
+from .exceptions import InvalidLockError
+from .flow import Flow
+from .guard import Guard
+from .handler import locks
+from .lease import Lease
+from .lock import Lock, Name, lock
+
+__all__ = ["LockGroup", "lock_all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockGroup(Guard[tuple[Lease, ...]], Decorates):
+    """Several locks acquired as one; a plain value, as `Lock` is. Made by `lock_all`."""
+
+    locks: tuple[Lock, ...]
+    wait: Duration | None | Unset = UNSET
+    on_contention: Contention = "raise"
+    default: Any = None
+    cancel_on_lost: bool = False
+    using: str = "default"
+
+    def _leases(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
+        return got
+
+    def _names(self) -> list[Name]:
+        return [member.name for member in self.locks]
+
+    def _bound_to(self, arguments: Mapping[str, Any]) -> LockGroup:
+        return replace(self, locks=tuple(each._bound_to(arguments) for each in self.locks))
+
+    def _in_order(self) -> list[tuple[int, Lock]]:
+        """Return the members in the order of acquiring, which is the same in every process.
+
+        One order everywhere is what keeps two groups from waiting for each other for ever
+        (Havender 1968, "Avoiding deadlock in multitasking systems").
+        """
+        keyed = []
+        for place, member in enumerate(self.locks):
+            key = locks[member.using].key(member._plain_name())
+            keyed.append(((member.using, key), place, member))
+        keyed.sort(key=lambda item: item[0])
+        for (before, _, _), (after, _, member) in zip(keyed, keyed[1:], strict=False):
+            if before == after:
+                name, alias = member._label()
+                raise InvalidLockError("lock_all is given a lock twice", name=name, alias=alias)
+        return [(place, member) for _, place, member in keyed]
+
+    def _obtain(
+        self, wait: Duration | None | Unset, until: str | None
+    ) -> Flow[tuple[Lease, ...]]:
+        members = self._in_order()
+        if not members:
+            return ()
+        backend = locks[members[0][1].using]
+        patience = next(w for w in (wait, self.wait, backend.conf.wait) if w is not UNSET)
+        patience = check_wait(patience, alias=backend.alias)
+        deadline = None if patience is None else backend.clock() + patience
+        got: dict[int, Lease] = {}
+        try:
+            for place, member in members:
+                left = None if deadline is None else max(0.0, deadline - backend.clock())
+                got[place] = yield from member._obtain(left, until)
+            for lease in got.values():
+                lease.check()  # one taken first may have run out while we waited for the last
+        except BaseException as error:
+            for lease in reversed(got.values()):
+                yield from lease._leave(error)
+            raise
+        return tuple(got[place] for place in range(len(self.locks)))
+
+
+def lock_all(
+    *names: str | Lock,
+    using: str = "default",
+    wait: Duration | None | Unset = UNSET,
+    on_contention: Contention = "raise",
+    default: Any = None,
+    cancel_on_lost: bool = False,
+    **options: Any,
+) -> LockGroup:
+    """Return several locks as one: all are obtained or none, within one ``wait``.
+
+    ``names`` are names or Locks, which may be of different aliases; they are acquired in one order
+    everywhere, so that two groups cannot wait for each other. A block gets the tuple of leases in
+    the order given. The other options are those of `lock`, for the members given by name. Raises
+    InvalidLockError when a lock is given twice.
+    """
+    members = tuple(
+        each if isinstance(each, Lock) else lock(each, using=using, **options) for each in names
+    )
+    if wait is not UNSET:
+        check_wait(wait, alias=using)
+    return LockGroup(
+        locks=members,
+        wait=wait,
+        on_contention=on_contention,
+        default=default,
+        cancel_on_lost=cancel_on_lost,
+        using=using,
+    )

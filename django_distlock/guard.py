@@ -1,0 +1,158 @@
+"""The ways to use a lock, built once for `Lock` and `LockGroup`: with, async with, decorator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Generic, TypeVar, cast
+
+from django.db import transaction
+
+from . import flow, held
+from .cancel import CancelScope
+from .durations import UNSET, Duration, Unset
+from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
+from .flow import Flow
+from .lease import Lease
+
+__all__ = ["Guard"]
+
+T = TypeVar("T")
+
+
+class Guard(ABC, Generic[T]):
+    """Something to be acquired and held for a block of code; `T` is what a block gets.
+
+    Subclasses say how to obtain it and which leases it consists of. A guard keeps no state, so one
+    object may be used by many threads and tasks at once.
+    """
+
+    __slots__ = ()
+
+    # Declared for the type checker; the dataclasses below define them.
+    cancel_on_lost: bool
+
+    @abstractmethod
+    def _obtain(self, wait: Duration | None | Unset, until: str | None) -> Flow[T]:
+        """Return a flow that acquires, or raises LockNotAcquiredError and leaves nothing."""
+
+    @abstractmethod
+    def _leases(self, got: T) -> Sequence[Lease]:
+        """Return the leases of what a block got, in the order of acquiring."""
+
+    def _label(self) -> tuple[str | None, str | None]:
+        """Return the name and alias for errors that concern no single lease."""
+        return None, None
+
+    # -- by hand -----------------------------------------------------------------------------------
+
+    def acquire(
+        self, *, wait: Duration | None | Unset = UNSET, until: str | None = None
+    ) -> T | None:
+        """Return what was obtained, or None when somebody else holds it and the wait is over.
+
+        ``wait`` is 0 (try once), seconds or a timedelta, or None (for ever), and overrides the
+        lock's own. ``until="commit"`` ties the release to the end of the transaction that is open
+        now. Raises AlreadyHeldError, LockInTransactionError, InvalidLockError, or
+        LockBackendError when the store failed.
+        """
+        try:
+            return flow.run(self._obtain(wait, until))
+        except LockNotAcquiredError:
+            return None
+
+    async def aacquire(self, *, wait: Duration | None | Unset = UNSET) -> T | None:
+        """Acquire as `acquire`."""
+        try:
+            return await flow.arun(self._obtain(wait, None))
+        except LockNotAcquiredError:
+            return None
+
+    # -- as a block --------------------------------------------------------------------------------
+
+    def __enter__(self) -> T:
+        if self.cancel_on_lost:
+            name, alias = self._label()
+            raise InvalidLockError(
+                "cancel_on_lost needs 'async with': a thread cannot be cancelled. "
+                "Call lease.check() between the steps of the work",
+                name=name,
+                alias=alias,
+            )
+        got = flow.run(self._obtain(UNSET, None))
+        held.push(self, (got, ()))
+        return got
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        flow.run(self._leave(self._popped()[0], exc))
+
+    async def __aenter__(self) -> T:
+        got = await flow.arun(self._obtain(UNSET, None))
+        scopes = ()
+        if self.cancel_on_lost:
+            scopes = tuple(CancelScope(lease._hold) for lease in self._leases(got))
+        held.push(self, (got, scopes))
+        return got
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        got, scopes = self._popped()
+        # Every scope has to take its own cancellation back, so no short cut.
+        ours = [scope.ended(exc) for scope in scopes]
+        if any(ours):
+            # The body was cancelled because the lease was lost: say so instead.
+            await flow.arun(self._leave(got, None, exc))
+        else:
+            await flow.arun(self._leave(got, exc))
+
+    def _popped(self) -> tuple[T, Sequence[CancelScope]]:
+        entered = held.pop(self)
+        if entered is None:
+            name, alias = self._label()
+            raise LockNotHeldError(
+                "This thread or task has not entered the block that it leaves",
+                name=name,
+                alias=alias,
+            )
+        return cast("tuple[T, Sequence[CancelScope]]", entered)
+
+    def _leave(
+        self, got: T, body_error: BaseException | None, cause: BaseException | None = None
+    ) -> Flow[None]:
+        """Release every lease, the last taken first, also when one of them fails."""
+        error = body_error
+        raised: BaseException | None = None
+        for lease in reversed(self._leases(got)):
+            try:
+                yield from lease._leave(error)
+            except BaseException as lease_error:  # noqa: BLE001 - raised below, after the others
+                error = raised = raised or lease_error
+        if raised is not None:
+            raise raised from (cause or raised.__cause__)
+        if cause is not None:
+            name, alias = self._label()
+            raise LeaseLostError("The lease was lost", name=name, alias=alias) from cause
+
+    @contextmanager
+    def atomic(self, using: str | None = None) -> Iterator[T]:
+        """Hold the lock around a transaction: commit first, release after.
+
+        ``using`` is the database alias of the transaction. A lease lost in the body rolls the
+        transaction back. Raises RuntimeError inside another transaction, whose commit would come
+        too late.
+        """
+        with self as got, transaction.atomic(using=using, durable=True):
+            yield got
+            for lease in self._leases(got):
+                lease.check()

@@ -1,0 +1,131 @@
+"""`locks`: the aliases of DISTLOCKS, one backend an alias and process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings as django_settings
+from django.utils.connection import BaseConnectionHandler
+from django.utils.module_loading import import_string
+
+from . import held
+from .backends.base import BaseLockBackend
+from .conf import DEFAULTS, parse
+from .exceptions import InvalidLockBackendError
+from .watchdog import worker_of
+
+__all__ = ["LockHandler", "locks"]
+
+if TYPE_CHECKING:
+    _Handler = BaseConnectionHandler[BaseLockBackend]
+else:  # generic in the stubs only
+    _Handler = BaseConnectionHandler
+
+
+class LockHandler(_Handler):
+    """Maps aliases to backends: ``locks["default"]``.
+
+    As Django's handlers of caches and storages, but with one backend for the whole process instead
+    of one for each thread: a backend is safe to share, and its leases are the process's.
+    """
+
+    settings_name = "DISTLOCKS"
+    exception_class = InvalidLockBackendError
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self._backends: dict[str, BaseLockBackend] = {}
+        self._mutex = threading.RLock()
+
+    def configure_settings(self, settings: Any) -> dict[str, Any]:
+        if settings is None:
+            settings = getattr(django_settings, self.settings_name, None)
+        if settings is None:
+            settings = DEFAULTS
+        if not isinstance(settings, dict):
+            raise InvalidLockBackendError(f"DISTLOCKS is a dict, not {type(settings).__name__}.")
+        return settings
+
+    def create_connection(self, alias: str) -> BaseLockBackend:
+        conf = parse(alias, self.settings[alias])
+        where = f"DISTLOCKS[{alias!r}]['BACKEND']"
+        try:
+            backend_class = import_string(conf.backend)
+        except ImportError as error:
+            raise InvalidLockBackendError(f"{where}: cannot import {conf.backend!r}: {error}.") from (
+                error
+            )
+        if not (isinstance(backend_class, type) and issubclass(backend_class, BaseLockBackend)):
+            raise InvalidLockBackendError(
+                f"{where}: {conf.backend!r} is no subclass of BaseLockBackend."
+            )
+        return backend_class(alias, conf)
+
+    def __getitem__(self, alias: str) -> BaseLockBackend:
+        backend = self._backends.get(alias)
+        if backend is not None:
+            return backend
+        with self._mutex:
+            if alias not in self._backends:
+                if alias not in self.settings:
+                    known = ", ".join(map(repr, sorted(self.settings))) or "none"
+                    raise self.exception_class(
+                        f"DISTLOCKS has no alias {alias!r}. Configured: {known}."
+                    )
+                self._backends[alias] = self.create_connection(alias)
+            return self._backends[alias]
+
+    def __setitem__(self, alias: str, backend: BaseLockBackend) -> None:
+        with self._mutex:
+            self._backends[alias] = backend
+
+    def __delitem__(self, alias: str) -> None:
+        with self._mutex:
+            self._close(self._backends.pop(alias))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.settings)
+
+    def all(self, initialized_only: bool = False) -> list[BaseLockBackend]:
+        if initialized_only:
+            return list(self._backends.values())
+        return [self[alias] for alias in self]
+
+    def close_all(self) -> None:
+        """Close every backend; the leases held through them are lost to this process."""
+        with self._mutex:
+            while self._backends:
+                self._close(self._backends.popitem()[1])
+
+    def reset(self) -> None:
+        """Close every backend and read DISTLOCKS anew at the next use."""
+        with self._mutex:
+            self.close_all()
+            self._settings = None
+            self.__dict__.pop("settings", None)
+
+    def _close(self, backend: BaseLockBackend) -> None:
+        for hold in list(held.every(backend)):
+            hold.lose("its alias was closed, or the DISTLOCKS setting changed")
+        worker_of(backend).close()
+        backend.close()
+
+    def forget_parent(self) -> None:
+        """Drop, in a forked child, what belongs to the parent; aliases are opened anew."""
+        self._mutex = threading.RLock()
+        for backend in self._backends.values():
+            backend.forget_parent()
+        _parked.extend(self._backends.values())
+        self._backends.clear()
+
+
+locks = LockHandler()
+
+# The parent's backends, kept in a child for ever: collecting them would close their connections,
+# and a connection closed in the child is closed for the parent too.
+_parked: list[BaseLockBackend] = []
+
+os.register_at_fork(after_in_child=lambda: locks.forget_parent())

@@ -1,0 +1,235 @@
+"""What this process holds: one `Hold` a grant, found by lock and by who holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from .backends.base import BaseLockBackend
+from .flow import Granted
+from .signals import Tell, lock_lost
+from .values import Claim
+from .worker import events
+
+__all__ = ["Hold", "Party", "State", "find", "of_same_flow", "party", "pop", "push"]
+
+Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+
+_flows = itertools.count(1)
+_flow: ContextVar[int] = ContextVar("django_distlock_flow")
+
+
+def party() -> tuple[Party, int]:
+    """Return who is asking: the current task, or else thread, and the id of its flow of calls.
+
+    The flow id is a ContextVar set at the first call, which asgiref carries into `sync_to_async`
+    and back. It tells apart two tasks whose synchronous parts share one thread; the task or thread
+    tells apart a child task, which inherits the ContextVar.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    flow = _flow.get(0)
+    if not flow:
+        flow = next(_flows)
+        _flow.set(flow)
+    return (threading.current_thread() if task is None else task), flow
+
+
+class State(enum.Enum):
+    """The life of a hold. It only goes forward, but for RELEASING when the store failed."""
+
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    DETACHED = "detached"
+    LOST = "lost"
+
+
+class Hold:
+    """One grant, shared by the leases of all nested acquisitions of it.
+
+    The registry and the watchdog refer to it weakly: when nobody has the lease any more it is not
+    renewed, and ends with its ttl.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "acquired",
+        "backend",
+        "claim",
+        "count",
+        "deadline",
+        "deferred",
+        "due",
+        "flow",
+        "granted",
+        "in_flight",
+        "max_hold",
+        "mutex",
+        "on_lost",
+        "party",
+        "reason",
+        "renewing",
+        "state",
+    )
+
+    def __init__(
+        self,
+        backend: BaseLockBackend,
+        claim: Claim,
+        granted: Granted,
+        *,
+        acquired: float,
+        renewing: bool,
+        max_hold: float | None = None,
+    ) -> None:
+        self.backend = backend
+        self.claim = claim
+        self.granted = granted
+        self.deadline = granted.deadline
+        self.acquired = acquired
+        self.renewing = renewing
+        self.max_hold = max_hold
+        self.count = 1
+        self.deferred: object | None = None  # what keeps it until a transaction has ended
+        self.in_flight = False  # a renewal by the watchdog is under way
+        self.due = 0.0  # when the watchdog looks at it next
+        self.state = State.ACTIVE
+        self.reason = ""
+        self.on_lost: list[Callable[[Hold], None]] = []
+        self.mutex = threading.Lock()
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Make the calling thread or task the holder."""
+        who, self.flow = party()
+        self.party = weakref.ref(who)
+        _registry[self._index(who)] = self
+
+    def _index(self, who: Party) -> _Index:
+        return (self.backend.alias, self.claim.key, id(who), self.flow)
+
+    def mine(self) -> bool:
+        """Tell whether the calling thread or task is the holder."""
+        who, flow = party()
+        return self.party() is who and self.flow == flow
+
+    def holder_lives(self) -> bool:
+        """Tell whether the thread or task that holds it can still end it."""
+        who = self.party()
+        if who is None:
+            return False
+        return who.is_alive() if isinstance(who, threading.Thread) else not who.done()
+
+    def move(self, *before: State, to: State) -> bool:
+        """Go from one of the states ``before`` to ``to``; False if it is in none of them."""
+        with self.mutex:
+            if self.state not in before:
+                return False
+            self.state = to
+            return True
+
+    def lose(self, reason: str) -> bool:
+        """Note that the lease is gone, and tell whoever asked to be told. Once."""
+        if not self.move(State.ACTIVE, to=State.LOST):
+            return False
+        self.reason = reason
+        for callback in self.on_lost:
+            callback(self)
+        if lock_lost.receivers:
+            facts = {"name": self.claim.name, "reason": reason}
+            facts["fencing_token"] = self.granted.fencing_token
+            events.submit(Tell(lock_lost, self.backend.alias, facts).do)
+        return True
+
+    def lapse(self) -> bool:
+        """Lose the lease if its time is up or its transaction is undone; tell whether it is lost."""
+        bound = self.granted.bound
+        if bound is not None and bound.undone():
+            self.lose("the transaction that it was part of was rolled back")
+        elif self.backend.clock() >= self.deadline:
+            self.lose("its ttl ran out without a renewal")
+        return self.state is State.LOST
+
+
+_Index: TypeAlias = tuple[str, str, int, int]
+_registry: weakref.WeakValueDictionary[_Index, Hold] = weakref.WeakValueDictionary()
+
+
+def find(backend: BaseLockBackend, key: str) -> Hold | None:
+    """Return the hold that the calling thread or task has on ``key``, if any."""
+    who, flow = party()
+    hold = _registry.get((backend.alias, key, id(who), flow))
+    # The id of a thread or task that ended may have been given to another: compare the object.
+    if hold is None or hold.backend is not backend or hold.party() is not who:
+        return None
+    return hold if hold.state is State.ACTIVE else None
+
+
+def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:
+    """Return a hold on ``key`` by another task or thread of the same chain of calls, if any."""
+    who, flow = party()
+    for hold in every(backend):
+        if hold.claim.key == key and hold.flow == flow and hold.party() is not who:
+            return hold
+    return None
+
+
+def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
+    """Yield every hold of the process, or of one backend, that is still active."""
+    for hold in list(_registry.values()):
+        if hold.state is State.ACTIVE and (backend is None or hold.backend is backend):
+            yield hold
+
+
+# A `Lock` keeps no state, so what its `with` block got is kept here. By the Lock object, which the
+# `with` statement keeps alive; and by the party, as one Lock may be used by many at once.
+_entered: dict[int, list[tuple[tuple[Party, int], Any]]] = {}
+_entered_mutex = threading.Lock()
+
+
+def push(lock: object, got: Any) -> None:
+    """Remember what a `with` block of ``lock`` got."""
+    with _entered_mutex:
+        _entered.setdefault(id(lock), []).append((party(), got))
+
+
+def pop(lock: object) -> Any:
+    """Return what the innermost `with` block of ``lock`` got, and forget it.
+
+    A generator's block may end on another thread than it began (streaming responses): if only one
+    block of this Lock object is open, that is the one. None when it cannot be told.
+    """
+    with _entered_mutex:
+        entered = _entered.get(id(lock), [])
+        me = party()
+        places = [i for i, (who, _) in enumerate(entered) if who == me]
+        if not places and len(entered) != 1:
+            return None
+        _, got = entered.pop(places[-1] if places else 0)
+        if not entered:
+            del _entered[id(lock)]
+        return got
+
+
+def _forget_parent() -> None:
+    """Give up, in a forked child, what the parent holds: it is the parent's to release."""
+    global _entered_mutex  # noqa: PLW0603
+    _entered_mutex = threading.Lock()
+    for hold in list(_registry.values()):
+        hold.mutex = threading.Lock()
+        hold.state = State.LOST
+        hold.reason = "it belongs to the parent process of this fork, which still holds it"
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

@@ -1,0 +1,298 @@
+"""`Lock`: a name and options, used as a block, as a decorator, or by hand."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from . import flow, held
+from .backoff import delays
+from .decorators import Contention, Decorates, fill
+from .durations import UNSET, Duration, Unset, check_ttl, check_wait
+from .exceptions import (
+    AlreadyHeldError,
+    InvalidLockError,
+    LockInTransactionError,
+    LockNotAcquiredError,
+    LockTimeoutError,
+)
+from .flow import Flow
+from .guard import Guard
+from .handler import locks
+from .held import Hold
+from .holder import this_holder
+from .lease import Lease, free, keep_until_ended, renew_hold
+from .names import check_name
+from .signals import Tell, lock_acquired, lock_contended
+from .transactions import Ask, Block, is_pending, open_blocks, sweep
+from .values import Claim, Note, Refusal
+from .watchdog import abandon, watchdog
+
+if TYPE_CHECKING:
+    from .backends.base import BaseLockBackend
+
+__all__ = ["Lock", "lock", "lock_for"]
+
+logger = logging.getLogger("django_distlock")
+
+Name = str | Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock(Guard[Lease], Decorates):
+    """A lock's name and options: a plain value, picklable, that holds no connection.
+
+    One Lock may be shared by threads, tasks and decorators. See `lock` for the fields.
+    """
+
+    name: Name
+    using: str = "default"
+    ttl: Duration | Unset = UNSET
+    wait: Duration | None | Unset = UNSET
+    renew: bool | Unset = UNSET
+    reentrant: bool | Unset = UNSET
+    max_hold: Duration | None | Unset = UNSET
+    on_contention: Contention = "raise"
+    default: Any = None
+    cancel_on_lost: bool = False
+    metadata: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        name = None
+        if not callable(self.name):
+            name = check_name(self.name, self.using)
+        where = {"name": name, "alias": self.using}
+        if self.ttl is not UNSET:
+            check_ttl(self.ttl, **where)
+        if self.wait is not UNSET:
+            check_wait(self.wait, **where)
+        if self.max_hold is not UNSET and self.max_hold is not None:
+            check_ttl(self.max_hold, what="max_hold", **where)
+        if not callable(self.on_contention) and self.on_contention not in ("raise", "skip"):
+            raise InvalidLockError(
+                f"on_contention is 'raise', 'skip' or a callable, not {self.on_contention!r}",
+                **where,
+            )
+
+    # -- what Guard and Decorates ask --------------------------------------------------------------
+
+    def _leases(self, got: Lease) -> Sequence[Lease]:
+        return (got,)
+
+    def _label(self) -> tuple[str | None, str | None]:
+        return (None if callable(self.name) else self.name), self.using
+
+    def _names(self) -> list[Name]:
+        return [self.name]
+
+    def _bound_to(self, arguments: Mapping[str, Any]) -> Lock:
+        return replace(self, name=fill(self.name, arguments, self.using))
+
+    def _obtain(self, wait: Duration | None | Unset, until: str | None) -> Flow[Lease]:
+        name = self._plain_name()
+        backend = locks[self.using]
+        where = {"name": name, "alias": self.using}
+        ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
+        ttl = check_ttl(ttl, longest=backend.longest_ttl, **where)
+        patience = next(w for w in (wait, self.wait, backend.conf.wait) if w is not UNSET)
+        patience = check_wait(patience, **where)
+        note = self._note(name)
+        if is_pending():
+            yield Ask(sweep)
+        key = backend.key(name)
+        mine = held.find(backend, key)
+        if mine is not None and (again := (yield from self._again(mine))) is not None:
+            return again
+        blocks = yield from self._transactions(backend, name, until)
+        claim = Claim(name, key, secrets.token_hex(16), ttl, note)
+        started = backend.clock()
+        answer = yield from flow.acquire(
+            backend,
+            claim,
+            until=None if patience is None else started + patience,
+            clock=backend.clock,
+            delays=delays(*backend.poll),
+            abandon=lambda claim: abandon(backend, claim),
+        )
+        waited = backend.clock() - started
+        if isinstance(answer, Refusal):
+            facts = {"name": name, "waited": waited, "retry_after": answer.remaining}
+            yield Tell(lock_contended, self.using, facts)
+            raise self._refused(backend, claim, answer, patience)
+        hold = Hold(
+            backend,
+            claim,
+            answer,
+            acquired=started + waited,
+            renewing=backend.conf.renew if self.renew is UNSET else self.renew,
+            max_hold=self._max_hold(backend),
+        )
+        lease = Lease(hold)
+        watchdog.watch(hold)
+        try:
+            if blocks:
+                hold.count = 0  # no block of the program's, but the transaction holds it
+                yield Ask(lambda: keep_until_ended(hold, blocks))
+            logger.debug("Acquired lock %.200r of alias %r", name, self.using)
+            yield Tell(lock_acquired, self.using, {"name": name, "lease": lease, "waited": waited})
+        except BaseException:
+            yield from free(hold)
+            raise
+        return lease
+
+    def _again(self, mine: Hold) -> Flow[Lease | None]:
+        """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
+        # The store is asked, for a rolled-back test, a flush or a forced release may have taken
+        # the lock away without this process having noticed.
+        if mine.lapse() or not (yield from renew_hold(mine, None)):
+            return None
+        reentrant = mine.backend.conf.reentrant if self.reentrant is UNSET else self.reentrant
+        if reentrant or mine.deferred is not None:
+            mine.count += 1
+            return Lease(mine)
+        raise AlreadyHeldError(
+            "This thread or task holds the lock already and would wait for itself. Pass the lease "
+            "to where it is needed, or use reentrant=True",
+            name=mine.claim.name,
+            alias=self.using,
+        )
+
+    def _transactions(
+        self, backend: BaseLockBackend, name: str, until: str | None
+    ) -> Flow[list[Block]]:
+        """Judge the open transactions; return those that the release has to wait for."""
+        where = {"name": name, "alias": self.using}
+        if until not in (None, "commit"):
+            raise InvalidLockError(f"until is None or 'commit', not {until!r}", **where)
+        if until is None and backend.conf.in_transaction != "error":
+            return []
+        blocks: list[Block] = yield Ask(open_blocks)
+        if until == "commit":
+            if not blocks:
+                raise LockInTransactionError(
+                    "until='commit' needs an open transaction.atomic() block", **where
+                )
+            return blocks
+        if blocks:
+            raise LockInTransactionError(
+                "The lock is taken inside an open transaction and would be free before the "
+                "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",
+                **where,
+            )
+        return []
+
+    def _refused(
+        self, backend: BaseLockBackend, claim: Claim, refusal: Refusal, patience: float | None
+    ) -> LockNotAcquiredError:
+        holder = f"Held by {Note.loads(refusal.note).holder}" if refusal.note else "Held"
+        message = holder
+        if refusal.remaining is not None:
+            message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
+        if relative := held.of_same_flow(backend, claim.key):
+            message += (
+                f". It is {relative.party()!r} of the same chain of calls, which may be waiting "
+                "for you: pass the lease instead of acquiring again"
+            )
+        kind = LockTimeoutError if patience else LockNotAcquiredError
+        if patience:
+            message += f". Waited {patience:g} s: raise wait, or hold it for shorter"
+        return kind(message, name=claim.name, alias=self.using, retry_after=refusal.remaining)
+
+    def _plain_name(self) -> str:
+        if callable(self.name):
+            raise InvalidLockError(
+                "A callable name is for decorators, where there are arguments to call it with",
+                alias=self.using,
+            )
+        return self.name
+
+    def _max_hold(self, backend: BaseLockBackend) -> float | None:
+        if self.max_hold is UNSET:
+            return backend.conf.max_hold
+        return None if self.max_hold is None else check_ttl(self.max_hold, what="max_hold")
+
+    def _note(self, name: str) -> str:
+        try:
+            return Note(this_holder(), self.metadata or {}).dumps()
+        except (TypeError, ValueError) as error:
+            raise InvalidLockError(
+                f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using
+            ) from error
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def locked(self) -> bool:
+        """Tell whether anybody holds the lock now. It may have changed when you read this."""
+        return flow.run(self._locked())
+
+    async def alocked(self) -> bool:
+        """Tell as `locked`."""
+        return await flow.arun(self._locked())
+
+    def _locked(self) -> Flow[bool]:
+        name = self._plain_name()
+        if is_pending():
+            yield Ask(sweep)
+        return (yield flow.Call(locks[self.using], "inspect", (name,), name)) is not None
+
+
+def lock(
+    name: Name,
+    *,
+    using: str = "default",
+    ttl: Duration | Unset = UNSET,
+    wait: Duration | None | Unset = UNSET,
+    renew: bool | Unset = UNSET,
+    reentrant: bool | Unset = UNSET,
+    max_hold: Duration | None | Unset = UNSET,
+    on_contention: Contention = "raise",
+    default: Any = None,
+    cancel_on_lost: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+) -> Lock:
+    """Return a lock, to be used by ``with``, ``async with``, as a decorator, or by ``acquire()``.
+
+    - ``name``: any non-empty str. As a decorator a template over the call's arguments, such as
+      ``"invoice:{invoice.pk}"``, or a callable that is given the arguments and returns the name.
+    - ``using``: the alias in DISTLOCKS.
+    - ``ttl``: seconds (from 0.01) or timedelta that the lock outlives a vanished holder.
+    - ``wait``: seconds or timedelta to wait for it; 0 tries once, None waits for ever.
+    - ``renew``: whether the watchdog renews it while it is held.
+    - ``reentrant``: whether the same thread or task may take it again; the last release frees it.
+    - ``max_hold``: seconds or timedelta after which it is not renewed any more; None: no limit.
+    - ``on_contention``, ``default``: what a decorated function does when the lock is not obtained:
+      ``"raise"``, ``"skip"`` (return ``default``), or a callable given the call's arguments whose
+      result is returned.
+    - ``cancel_on_lost``: cancel the body of ``async with`` when the lease is lost.
+    - ``metadata``: a dict that JSON can hold, shown beside the holder.
+
+    What is left out is as the alias's settings say. Raises InvalidLockError when out of range.
+    """
+    return Lock(
+        name=name,
+        using=using,
+        ttl=ttl,
+        wait=wait,
+        renew=renew,
+        reentrant=reentrant,
+        max_hold=max_hold,
+        on_contention=on_contention,
+        default=default,
+        cancel_on_lost=cancel_on_lost,
+        metadata=metadata,
+    )
+
+
+def lock_for(instance: Any, **options: Any) -> Lock:
+    """Return a lock named after a saved model instance: app label, model and primary key.
+
+    Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet.
+    """
+    if instance.pk is None:
+        raise InvalidLockError("An instance without a primary key cannot name a lock: save it")
+    # The concrete model, so that a proxy or a deferred instance names the same row's lock.
+    meta = instance._meta.concrete_model._meta
+    return lock(f"{meta.label_lower}:{instance.pk}", **options)

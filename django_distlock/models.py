@@ -1,0 +1,48 @@
+"""The table of the table backend."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.db import models
+
+from .names import unreadable
+
+__all__ = ["LockRow"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LockRow(models.Model):
+    """One name's row: held while ``expires`` is ahead of the database's clock, else free.
+
+    The row stays after a release, so that its token is kept. Times are microseconds since 1970 in
+    UTC by the database's clock: integers, because time zones, daylight saving and the precision of
+    date columns differ between databases. There is no index but the primary key: one on
+    ``expires`` would end PostgreSQL's cheap in-place (HOT) updates.
+    """
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    name = models.TextField()
+    owner = models.CharField(max_length=64, default="")
+    token = models.BigIntegerField(default=0)
+    acquired = models.BigIntegerField(default=0)
+    expires = models.BigIntegerField(default=0)
+    note = models.TextField(default="")
+
+    class Meta:
+        db_table = "distlock_lock"
+        verbose_name = "lock row"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def lock_name(self) -> str:
+        """The lock's name as the program wrote it."""
+        return unreadable(self.name)
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the lease ends, by the database's clock; 1970 when free."""
+        return _EPOCH + timedelta(microseconds=self.expires)

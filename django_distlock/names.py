@@ -1,0 +1,55 @@
+"""Names of locks: what is accepted, the key in the store, and the copy that people read."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from .exceptions import InvalidLockError
+
+__all__ = ["check_name", "key_of", "readable", "unreadable"]
+
+
+def check_name(name: Any, alias: str | None = None) -> str:
+    """Return ``name`` when it can name a lock.
+
+    Any non-empty ``str`` can: long ones, slashes, spaces, NUL, emoji, lone surrogates.
+    Raises InvalidLockError otherwise.
+    """
+    if not isinstance(name, str):
+        raise InvalidLockError(
+            f"A lock's name is a str, not {type(name).__name__}: convert it yourself, "
+            "so that two parts of the program cannot convert it differently",
+            alias=alias,
+        )
+    if not name:
+        raise InvalidLockError("A lock's name is not empty", name=name, alias=alias)
+    return name
+
+
+def key_of(prefix: str, name: str) -> str:
+    """Return the key of ``name`` in the store: 64 hexadecimal digits of SHA-256.
+
+    A digest, because stores limit length and characters and some compare without case or accents.
+    The prefix's length goes in first, so that prefix ``a`` with name ``b:c`` is not prefix ``a:b``
+    with name ``c``.
+    """
+    head = prefix.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(b"%d:" % len(head))
+    digest.update(head)
+    digest.update(name.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def readable(name: str) -> str:
+    """Return ``name`` in printable ASCII, for a text column or a terminal.
+
+    PostgreSQL refuses NUL, drivers refuse lone surrogates, and an old MariaDB character set
+    refuses emoji. ``unreadable`` gives the name back.
+    """
+    return name.encode("unicode_escape").decode("ascii")
+
+
+def unreadable(text: str) -> str:
+    """Return the name that ``readable`` wrote."""
+    return text.encode("ascii", "backslashreplace").decode("unicode_escape", "replace")

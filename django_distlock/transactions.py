@@ -1,0 +1,161 @@
+"""Open transactions of the caller: seeing them, and being told when they have ended.
+
+Releasing a lock before the commit is the classic mistake: the next holder reads the old data. Django
+has a hook for the commit (`on_commit`) and none for the rollback, but on a rollback it throws the
+callback away: a sentinel that only the callback refers to is then collected, and its finalizer
+tells. In a `TestCase` the outermost block never commits; there the vanished block is noticed by
+`sweep`, which every call of the lock API begins with.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from asgiref.sync import AsyncToSync, sync_to_async
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from .worker import events
+
+__all__ = ["Ask", "Block", "Ending", "is_pending", "open_blocks", "sweep"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The outermost transaction of a connection that is really one (not a TestCase's own)."""
+
+    connection: BaseDatabaseWrapper
+    atomic: object
+    savepoint: str | None  # in a TestCase the block is a savepoint, with a name of its own
+
+    def is_open(self) -> bool:
+        """Tell whether the block has not ended yet."""
+        if self.savepoint is not None:
+            return self.savepoint in self.connection.savepoint_ids
+        return self.connection.atomic_blocks[:1] == [self.atomic]
+
+
+def of_testcase(atomic: object) -> bool:
+    """Tell whether an atomic block is one that Django's `TestCase` wraps around a test.
+
+    The mark is private to Django (a test per Django version watches it); it is read only here.
+    """
+    return bool(getattr(atomic, "_from_testcase", False))
+
+
+def open_blocks() -> list[Block]:
+    """Return the transactions that this thread has open, on whatever database alias."""
+    blocks = []
+    for connection in connections.all(initialized_only=True):
+        atomics = connection.atomic_blocks
+        for index, atomic in enumerate(atomics):
+            if not of_testcase(atomic):
+                depth = len(atomics) - index
+                nested = index > 0
+                savepoint = connection.savepoint_ids[-depth] if nested else None
+                blocks.append(Block(connection, atomic, savepoint))
+                break
+    return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A step of a flow: run a function on the thread that has the caller's transactions."""
+
+    function: Callable[[], object]
+
+    def do(self) -> object:
+        return self.function()
+
+    async def ado(self) -> object:
+        # Only synchronous code above us (`async_to_sync`) can have a transaction open: Django
+        # forbids `atomic()` on the event loop. Without such code the hop to its thread is saved.
+        above = getattr(AsyncToSync.executors, "current", None)
+        if above is None and not AsyncToSync.loop_thread_executors:
+            return self.function()
+        return await sync_to_async(self.function, thread_sensitive=True)()
+
+
+class _Sentinel:
+    """Referred to only by the callback that Django keeps until the commit or the rollback."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Ending:
+    """Tells once when all of some transactions have ended.
+
+    ``here`` is called on the thread of the transactions, ``elsewhere`` on any thread (a finalizer:
+    it must do no input or output), exactly one of the two.
+    """
+
+    def __init__(
+        self,
+        blocks: list[Block],
+        here: Callable[[], None],
+        elsewhere: Callable[[], None],
+    ) -> None:
+        self._blocks = blocks
+        self._here = here
+        self._elsewhere = elsewhere
+        self._told = False
+        self._mutex = threading.RLock()  # a finalizer may run on a thread that is inside
+        self._thread = threading.get_ident()
+        _pending.setdefault(self._thread, []).append(self)
+        for block in blocks:
+            self._listen(block)
+
+    def _listen(self, block: Block) -> None:
+        if block.savepoint is not None:
+            return  # inside a TestCase on_commit callbacks do not run, and users count them
+        sentinel = _Sentinel()
+
+        def committed(_: _Sentinel = sentinel) -> None:
+            self.look(here=True)
+
+        weakref.finalize(sentinel, self._discarded).atexit = False
+        block.connection.on_commit(committed, robust=True)
+
+    def _discarded(self, delay: float = 0.01) -> None:
+        # A rolled-back savepoint discards the callback too, while the transaction goes on: then
+        # nothing will call us again, so look now and then.
+        if not self.look(here=False) and not self._told:
+            events.submit(lambda: self._discarded(min(2 * delay, 0.5)), delay)
+
+    def open(self) -> bool:
+        """Tell whether one of the transactions is still open."""
+        return any(block.is_open() for block in self._blocks)
+
+    def look(self, *, here: bool) -> bool:
+        """Tell whoever waits, if all has ended and it was not told before; say whether it was."""
+        if self.open():
+            return False
+        with self._mutex:
+            if self._told:
+                return False
+            self._told = True
+        waiting = _pending.get(self._thread, [])
+        if self in waiting:
+            waiting.remove(self)
+            if not waiting:
+                _pending.pop(self._thread, None)
+        (self._here if here else self._elsewhere)()
+        return True
+
+
+_pending: dict[int, list[Ending]] = {}
+
+
+def is_pending() -> bool:
+    """Tell cheaply whether `sweep` may have anything to do."""
+    return bool(_pending)
+
+
+def sweep() -> None:
+    """Notice the transactions of this thread that have ended without a word."""
+    if _pending:
+        for ending in list(_pending.get(threading.get_ident(), ())):
+            ending.look(here=True)

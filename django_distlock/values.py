@@ -1,0 +1,127 @@
+"""The values that travel between the layers. No settings, no input or output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+__all__ = ["Bound", "Claim", "Grant", "Holder", "LockInfo", "Note", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, for people. Never used to decide anything."""
+
+    host: str = ""
+    pid: int = 0
+    thread: str = ""
+    task: str = ""
+    site: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.host or '?'} pid {self.pid}", self.task or self.thread, self.site]
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What stands beside a lock in the store for people: the holder and the user's metadata."""
+
+    holder: Holder = field(default_factory=Holder)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        """Return the note as ASCII JSON, which every store and character set takes."""
+        h = self.holder
+        note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
+        note |= {"task": h.task, "site": h.site, "metadata": dict(self.metadata)}
+        return json.dumps({k: v for k, v in note.items() if v}, separators=(",", ":"))
+
+    @classmethod
+    def loads(cls, text: str | None) -> Note:
+        """Read a note, taking anything: what stands in the store may be foreign or damaged."""
+        try:
+            raw = json.loads(text or "{}")
+        except ValueError:
+            return cls()
+        if not isinstance(raw, dict):
+            return cls()
+        pid, metadata = raw.get("pid"), raw.get("metadata")
+        words = {k: str(raw.get(k) or "") for k in ("host", "thread", "task", "site")}
+        return cls(
+            Holder(pid=pid if isinstance(pid, int) else 0, **words),
+            metadata if isinstance(metadata, dict) else {},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One acquisition, from its first attempt to its release: the same value for every call.
+
+    The owner is drawn before the first attempt, so that a repeated, late or unanswered call is
+    harmless and can be undone.
+    """
+
+    name: str
+    key: str
+    owner: str = field(repr=False)
+    ttl: float
+    note: str = field(default="", repr=False)
+
+
+class Bound(Protocol):
+    """A transaction of the caller's that a grant is part of, and with which it may vanish."""
+
+    def open(self) -> bool:
+        """Tell whether the transaction still goes on."""
+        ...
+
+    def undone(self) -> bool:
+        """Tell whether the transaction was rolled back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The store's yes: the fencing token, and for how many seconds from the asking it holds.
+
+    ``bound`` is set when the grant was written inside the caller's own transaction: nobody else
+    sees it before the commit, so only the caller's thread can renew or release it.
+    """
+
+    fencing_token: int
+    valid_for: float
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The store's no, with what it told at no extra cost.
+
+    ``remaining`` is the holder's ttl left in seconds and ``note`` the holder's note; both are
+    hints, and None or empty where the store does not tell.
+    """
+
+    remaining: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """A held lock, as the store shows it: for people, never for decisions.
+
+    ``waiters`` is None where the store does not know. ``owner`` is the secret by which the lock
+    can be released, and is not shown.
+    """
+
+    name: str
+    holder: Holder
+    fencing_token: int | None
+    acquired_at: datetime
+    expires_at: datetime | None
+    waiters: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    owner: str = field(default="", repr=False, compare=False)

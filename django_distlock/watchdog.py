@@ -1,0 +1,236 @@
+"""Renewal in the background, and the news of a lost lease.
+
+One scheduler thread a process knows when what is due and never talks to a store; each alias has a
+worker thread that does. So a store that hangs delays its own leases only, and even these are
+reported lost at their deadline, which is the scheduler's to watch.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections import defaultdict
+
+from . import clock
+from .backends.base import BaseLockBackend
+from .clock import Clock
+from .exceptions import LockBackendError
+from .flow import drift
+from .held import Hold, State
+from .signals import Tell, lock_renewed
+from .values import Claim
+from .worker import Worker, events
+
+__all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
+
+logger = logging.getLogger("django_distlock.watchdog")
+
+IDLE = 1.0  # seconds with nothing to watch after which the scheduler's thread ends
+PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's watchdog does)
+
+
+class Schedule:
+    """When each hold is to be renewed or given up: pure, told the time by its caller."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, weakref.ref[Hold]]] = []
+        self._order = itertools.count()
+        self._bound = 64
+
+    def add(self, hold: Hold, due: float) -> None:
+        """Look at ``hold`` at ``due``, and no longer when it was said before."""
+        hold.due = due
+        heapq.heappush(self._heap, (due, next(self._order), weakref.ref(hold)))
+        if len(self._heap) > self._bound:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        # Released holds stay in the heap until due; now and then all of them are taken out.
+        self._heap = [entry for entry in self._heap if _valid(entry[2](), entry[0])]
+        heapq.heapify(self._heap)
+        self._bound = max(64, 2 * len(self._heap))
+
+    def next_due(self) -> float | None:
+        """Return when something is due, or None when nothing is watched."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now: float) -> list[Hold]:
+        """Take out and return the holds that are due."""
+        holds = []
+        while self._heap and self._heap[0][0] <= now:
+            when, _, ref = heapq.heappop(self._heap)
+            hold = ref()
+            if hold is not None and _valid(hold, when):
+                holds.append(hold)
+        return holds
+
+
+def _valid(hold: Hold | None, due: float) -> bool:
+    return hold is not None and hold.state is State.ACTIVE and hold.due == due
+
+
+def wants_renewal(hold: Hold, now: float) -> bool:
+    """Tell whether the watchdog may renew ``hold`` now; say in the log why it no longer does."""
+    bound = hold.granted.bound
+    if not hold.renewing or (bound is not None and bound.open()):
+        return False  # what is written in an open transaction, only its own connection can renew
+    if not hold.holder_lives():
+        why = "the thread or task that took it has ended (hand it over by lease.adopt())"
+    elif hold.max_hold is not None and now >= hold.acquired + hold.max_hold:
+        why = f"it has been held for MAX_HOLD = {hold.max_hold:g} s"
+    else:
+        return True
+    hold.renewing = False
+    name, alias = hold.claim.name, hold.backend.alias
+    logger.warning("Lock %.200r of alias %r is not renewed any more: %s", name, alias, why)
+    return False
+
+
+class Watchdog:
+    """Watches every hold of the process; its thread runs only while there are any."""
+
+    def __init__(self, now: Clock = clock.now) -> None:
+        self._now = now
+        self._reset()
+
+    def _reset(self) -> None:
+        self._schedule = Schedule()
+        self._changed = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+
+    def watch(self, hold: Hold) -> None:
+        """Renew ``hold`` at each third of its ttl, and report it lost when its time is up."""
+        now = self._now()
+        due = now + hold.claim.ttl / PART if hold.renewing else hold.deadline
+        self._look_at(hold, min(due, hold.deadline))
+
+    def _look_at(self, hold: Hold, due: float) -> None:
+        with self._changed:
+            first = self._schedule.next_due()
+            self._schedule.add(hold, due)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="distlock-watchdog", daemon=True
+                )
+                self._thread.start()
+            elif first is None or due < first:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                due = self._schedule.next_due()
+                wait = IDLE if due is None else due - self._now()
+                if wait > 0 and not self._changed.wait(min(wait, threading.TIMEOUT_MAX)):
+                    if due is None and self._schedule.next_due() is None:
+                        self._thread = None
+                        return
+                now = self._now()
+                holds = self._schedule.due(now)
+            self.tick(holds, now)
+            del holds  # else this frame would keep a dropped lease alive until the next tick
+
+    def tick(self, holds: list[Hold], now: float) -> None:
+        """Do what is due: note losses, and hand renewals to the workers in one batch an alias."""
+        batches: dict[BaseLockBackend, list[Hold]] = defaultdict(list)
+        for hold in holds:
+            if hold.lapse():
+                logger.warning(
+                    "Lost lock %.200r of alias %r: %s",
+                    hold.claim.name,
+                    hold.backend.alias,
+                    hold.reason,
+                )
+                continue
+            if not hold.in_flight and wants_renewal(hold, now):
+                hold.in_flight = True
+                batches[hold.backend].append(hold)
+                self._look_at(hold, hold.deadline)
+            else:
+                self.watch(hold)
+        for backend, batch in batches.items():
+            # Weakly here too: a queue behind a hung store must not keep dropped leases alive.
+            refs = [weakref.ref(hold) for hold in batch]
+            worker_of(backend).submit(lambda backend=backend, refs=refs: self.renew(backend, refs))
+
+    def renew(self, backend: BaseLockBackend, refs: list[weakref.ref[Hold]]) -> None:
+        """Renew a batch, on the alias's worker."""
+        holds = [hold for ref in refs if (hold := ref()) and hold.state is State.ACTIVE]
+        sent = self._now()
+        claims = [hold.claim for hold in holds]
+        try:
+            answers: list[bool] = backend.call("renew_many", claims) if claims else []
+        except LockBackendError as error:
+            # A passing error is not a loss: the lease lasts until its deadline.
+            logger.warning("Renewing %d locks: %s", len(holds), error)
+            for hold in holds:
+                hold.in_flight = False
+                left = hold.deadline - self._now()
+                self._look_at(hold, self._now() + max(0.02, min(left / 4, hold.claim.ttl / 10)))
+            return
+        for hold, claim, ours in zip(holds, claims, answers, strict=True):
+            hold.in_flight = False
+            self._renewed(hold, claim, sent) if ours else hold.lose(
+                "the store says that it is not ours any more: it expired or was forced"
+            )
+
+    def _renewed(self, hold: Hold, claim: Claim, sent: float) -> None:
+        deadline = sent + claim.ttl - drift(claim.ttl)
+        if hold.claim is claim:  # else the holder has renewed meanwhile, with a ttl of its own
+            hold.deadline = max(hold.deadline, deadline)
+        self._look_at(hold, max(self._now(), sent + hold.claim.ttl / PART))
+        if lock_renewed.receivers:
+            facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
+            events.submit(
+                Tell(
+                    lock_renewed,
+                    hold.backend.alias,
+                    {**facts, "deadline_in": hold.deadline - self._now()},
+                ).do
+            )
+
+
+watchdog = Watchdog()
+_workers: weakref.WeakKeyDictionary[BaseLockBackend, Worker] = weakref.WeakKeyDictionary()
+_workers_mutex = threading.Lock()
+
+
+def worker_of(backend: BaseLockBackend) -> Worker:
+    """Return the worker thread of a backend: renewals, and releases that nobody waits for."""
+    with _workers_mutex:
+        worker = _workers.get(backend)
+        if worker is None:
+            # The worker must not keep its backend alive, being found by it.
+            tidy = weakref.WeakMethod(backend.close_thread)
+            worker = Worker(f"distlock-{backend.alias}", lambda: (tidy() or (lambda: None))())
+            _workers[backend] = worker
+        return worker
+
+
+def abandon(backend: BaseLockBackend, claim: Claim) -> None:
+    """Release ``claim`` in the background, again and again until its ttl has passed anyway."""
+    end = clock.now() + backend.max_ttl(claim.ttl)
+
+    def job(delay: float = 0.05) -> None:
+        try:
+            backend.call("release", claim, name=claim.name)
+        except LockBackendError as error:
+            if clock.now() + delay < end:
+                worker_of(backend).submit(lambda: job(min(2 * delay, 2.0)), delay)
+            else:
+                logger.warning("Could not release an abandoned claim: %s", error)
+
+    worker_of(backend).submit(job)
+
+
+def _forget_parent() -> None:
+    global _workers_mutex  # noqa: PLW0603
+    _workers_mutex = threading.Lock()
+    watchdog._reset()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

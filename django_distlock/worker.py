@@ -1,0 +1,111 @@
+"""A background thread that carries out small jobs, and ends when it has none."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+
+from . import clock
+
+__all__ = ["Job", "Worker", "events"]
+
+logger = logging.getLogger("django_distlock.worker")
+
+Job = Callable[[], None]
+
+IDLE = 1.0  # seconds without a job after which the thread ends; the next job starts a new one
+
+
+class Worker:
+    """One thread, started by the first job and ended when idle; jobs run in order of due time.
+
+    ``after_jobs`` runs on the thread whenever nothing is due, to close what the jobs opened. A job
+    that raises is logged; it does not end the thread.
+    """
+
+    _all: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+    def __init__(self, name: str, after_jobs: Job | None = None) -> None:
+        self._name = name
+        self._after_jobs = after_jobs
+        self._reset()
+        Worker._all.add(self)
+
+    def _reset(self) -> None:
+        self._jobs: list[tuple[float, int, Job]] = []
+        self._order = itertools.count()
+        self._ready = threading.Condition()  # re-entrant: finalizers submit jobs
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, job: Job, after: float = 0.0) -> None:
+        """Have ``job`` run on the thread, ``after`` seconds from now; ignored when closed."""
+        with self._ready:
+            if self._closed:
+                return
+            heapq.heappush(self._jobs, (clock.now() + after, next(self._order), job))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._ready.notify()
+
+    def close(self, wait: float = 1.0) -> None:
+        """Drop what is not begun and wait up to ``wait`` seconds for the thread to end."""
+        with self._ready:
+            self._closed = True
+            self._jobs.clear()
+            self._ready.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(wait)
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            self._carry_out(job)
+
+    def _next(self) -> Job | None:
+        tidy = self._after_jobs is not None
+        while True:
+            with self._ready:
+                wait = self._jobs[0][0] - clock.now() if self._jobs else IDLE
+                if self._jobs and wait <= 0:
+                    return heapq.heappop(self._jobs)[2]
+                if not tidy:
+                    if self._closed or (not self._ready.wait(wait) and not self._jobs):
+                        self._thread = None
+                        return None
+                    continue
+            tidy = False
+            if self._after_jobs is not None:
+                self._carry_out(self._after_jobs)
+
+    def _carry_out(self, job: Job) -> None:
+        try:
+            job()
+        except Exception:
+            logger.exception("A job of %s failed", self._name)
+
+    @classmethod
+    def forget_parent(cls) -> None:
+        """Drop, in a forked child, the parent's threads and jobs."""
+        for worker in list(cls._all):
+            closed = worker._closed
+            worker._reset()
+            worker._closed = closed
+
+
+def _close_connections() -> None:
+    from django.db import connections
+
+    connections.close_all()
+
+
+events = Worker("distlock-events", _close_connections)
+"""Where callbacks of users and receivers of `lock_lost` run: never on a thread that renews."""
+
+os.register_at_fork(after_in_child=Worker.forget_parent)
