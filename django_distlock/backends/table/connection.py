@@ -139,8 +139,8 @@ class Connections:
             used = connection.connection is not None
             try:
                 return self._limited(lent, work, limit)
-            except Error:
-                if lent.in_transaction:
+            except Error as error:
+                if lent.in_transaction or isinstance(error, Overdue):
                     raise
                 connection.close_if_unusable_or_obsolete()
                 if not used or connection.connection is not None:

@@ -1,0 +1,69 @@
+"""Starts the chosen stores once, and Django on top of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import DATABASES, DatabaseServer, chosen
+
+SERVERS: dict[str, DatabaseServer] = {}
+
+SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "OPTIONS": {"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"},
+}
+MEMORY = "file:distlock_tests?mode=memory&cache=shared"
+
+_folder = tempfile.TemporaryDirectory(prefix="distlock-tests-")
+_keeper: list[Any] = []  # a database in memory lives as long as one connection to it
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start what was chosen, and set Django up before the test modules are imported."""
+    file = str(Path(_folder.name) / "db.sqlite3")
+    databases: dict[str, dict[str, Any]] = {"default": SQLITE | {"NAME": file}}
+    if "sqlite" in chosen():
+        databases["sqlite"] = SQLITE | {"NAME": file}
+        databases["memory"] = {"ENGINE": SQLITE["ENGINE"], "NAME": MEMORY}
+    for store, kind in DATABASES.items():
+        if store in chosen():
+            SERVERS[store] = kind().start()
+            databases[store] = SERVERS[store].create_database("distlock")
+    os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+
+    import django
+    from django.core.management import call_command
+    from django.db import connections
+
+    django.setup()
+    if "memory" in databases:
+        keeper = connections["memory"].copy()
+        keeper.inc_thread_sharing()
+        keeper.ensure_connection()
+        _keeper.append(keeper)
+    for name in databases:
+        call_command("migrate", database=name, verbosity=0)
+        connections[name].close()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the servers; their folders go with them."""
+    for server in SERVERS.values():
+        server.stop()
+    for keeper in _keeper:
+        keeper.close()
+    _folder.cleanup()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A lock name that no other test uses."""
+    yield f"{request.node.nodeid}:{os.urandom(4).hex()}"
