@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from .held import Hold
 
@@ -17,11 +18,9 @@ class CancelScope:
     """
 
     def __init__(self, hold: Hold) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
+        self._task: asyncio.Task[object] = cast("asyncio.Task[object]", asyncio.current_task())
         self._loop = asyncio.get_running_loop()
-        self._before = task.cancelling()
+        self._before = self._task.cancelling()
         self._cancelled = False
         self._over = False
         hold.on_lost.append(self._lost)

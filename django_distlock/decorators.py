@@ -28,7 +28,7 @@ def fill(name: Name, arguments: Mapping[str, Any], alias: str) -> str:
     Raises InvalidLockError when a field cannot be filled or a callable returns no name.
     """
     if callable(name):
-        made = name(**arguments)
+        made: object = name(**arguments)
         if not isinstance(made, str) or not made:
             raise InvalidLockError(f"The name's callable returned {made!r}, no name", alias=alias)
         return made
@@ -123,7 +123,7 @@ class Decorates:
         return self.on_contention(*args, **kwargs)
 
 
-class _entered:  # noqa: N801 - reads as a function
+class _entered:
     """The rest of a guard's block, once entered: so that only entering counts as contention."""
 
     def __init__(self, guard: Any, got: Any) -> None:

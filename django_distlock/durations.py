@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from .exceptions import InvalidLockError
 
-__all__ = ["UNSET", "Duration", "Unset", "check_ttl", "check_wait"]
+__all__ = ["UNSET", "Duration", "Unset", "Wait", "check_ttl", "check_wait"]
 
 Duration: TypeAlias = "int | float | timedelta"
 
@@ -27,6 +27,9 @@ UNSET: Final = _Unset.UNSET
 """Stands for 'as the settings of the alias say', where None has a meaning of its own."""
 
 Unset: TypeAlias = Literal[_Unset.UNSET]
+
+Wait: TypeAlias = "Duration | Unset | None"
+"""A wait as users give it: None is for ever, UNSET is as the settings say."""
 
 MIN_TTL = 0.01
 MAX_TTL = 10 * 365 * 86400.0

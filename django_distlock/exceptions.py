@@ -19,6 +19,8 @@ Errors pickle (Celery sends them between processes) and carry ``name`` and ``ali
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.core.exceptions import ImproperlyConfigured
 
 __all__ = [
@@ -33,7 +35,16 @@ __all__ = [
     "LockNotHeldError",
     "LockTimeoutError",
     "UnsupportedOperationError",
+    "Where",
 ]
+
+
+class Where(TypedDict):
+    """The two things that every error names, to be passed on by ``**``."""
+
+    name: str | None
+    alias: str | None
+
 
 SHOWN = 120  # characters of a lock's name that a message shows; names may have 10,000
 

@@ -147,8 +147,7 @@ def acquire(
         raise
     if store.queues:
         yield from _withdraw(store, claim, abandon)
-    assert isinstance(answer, Refusal)
-    return answer
+    return answer if isinstance(answer, Refusal) else Refusal()
 
 
 def _patience(store: Store, left: float | None) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from .decorators import Contention, Decorates
-from .durations import UNSET, Duration, Unset, check_wait
+from .durations import UNSET, Wait, check_wait
 from .exceptions import InvalidLockError
 from .flow import Flow
 from .guard import Guard
@@ -23,7 +24,7 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
     """Several locks acquired as one; a plain value, as `Lock` is. Made by `lock_all`."""
 
     locks: tuple[Lock, ...]
-    wait: Duration | None | Unset = UNSET
+    wait: Wait = UNSET
     on_contention: Contention = "raise"
     default: Any = None
     cancel_on_lost: bool = False
@@ -49,15 +50,13 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
             key = locks[member.using].key(member._plain_name())
             keyed.append(((member.using, key), place, member))
         keyed.sort(key=lambda item: item[0])
-        for (before, _, _), (after, _, member) in zip(keyed, keyed[1:], strict=False):
+        for (before, _, _), (after, _, member) in pairwise(keyed):
             if before == after:
                 name, alias = member._label()
                 raise InvalidLockError("lock_all is given a lock twice", name=name, alias=alias)
         return [(place, member) for _, place, member in keyed]
 
-    def _obtain(
-        self, wait: Duration | None | Unset, until: str | None
-    ) -> Flow[tuple[Lease, ...]]:
+    def _obtain(self, wait: Wait, until: str | None) -> Flow[tuple[Lease, ...]]:
         members = self._in_order()
         if not members:
             return ()
@@ -82,7 +81,7 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
 def lock_all(
     *names: str | Lock,
     using: str = "default",
-    wait: Duration | None | Unset = UNSET,
+    wait: Wait = UNSET,
     on_contention: Contention = "raise",
     default: Any = None,
     cancel_on_lost: bool = False,

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from . import flow, held
 from .cancel import CancelScope
-from .durations import UNSET, Duration, Unset
+from .durations import UNSET, Wait
 from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
 from .flow import Flow
 from .lease import Lease
@@ -35,7 +35,7 @@ class Guard(ABC, Generic[T]):
     cancel_on_lost: bool
 
     @abstractmethod
-    def _obtain(self, wait: Duration | None | Unset, until: str | None) -> Flow[T]:
+    def _obtain(self, wait: Wait, until: str | None) -> Flow[T]:
         """Return a flow that acquires, or raises LockNotAcquiredError and leaves nothing."""
 
     @abstractmethod
@@ -48,9 +48,7 @@ class Guard(ABC, Generic[T]):
 
     # -- by hand -----------------------------------------------------------------------------------
 
-    def acquire(
-        self, *, wait: Duration | None | Unset = UNSET, until: str | None = None
-    ) -> T | None:
+    def acquire(self, *, wait: Wait = UNSET, until: str | None = None) -> T | None:
         """Return what was obtained, or None when somebody else holds it and the wait is over.
 
         ``wait`` is 0 (try once), seconds or a timedelta, or None (for ever), and overrides the
@@ -63,7 +61,7 @@ class Guard(ABC, Generic[T]):
         except LockNotAcquiredError:
             return None
 
-    async def aacquire(self, *, wait: Duration | None | Unset = UNSET) -> T | None:
+    async def aacquire(self, *, wait: Wait = UNSET) -> T | None:
         """Acquire as `acquire`."""
         try:
             return await flow.arun(self._obtain(wait, None))
@@ -95,7 +93,7 @@ class Guard(ABC, Generic[T]):
 
     async def __aenter__(self) -> T:
         got = await flow.arun(self._obtain(UNSET, None))
-        scopes = ()
+        scopes: tuple[CancelScope, ...] = ()
         if self.cancel_on_lost:
             scopes = tuple(CancelScope(lease._hold) for lease in self._leases(got))
         held.push(self, (got, scopes))

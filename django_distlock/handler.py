@@ -55,9 +55,9 @@ class LockHandler(_Handler):
         try:
             backend_class = import_string(conf.backend)
         except ImportError as error:
-            raise InvalidLockBackendError(f"{where}: cannot import {conf.backend!r}: {error}.") from (
-                error
-            )
+            raise InvalidLockBackendError(
+                f"{where}: cannot import {conf.backend!r}: {error}."
+            ) from error
         if not (isinstance(backend_class, type) and issubclass(backend_class, BaseLockBackend)):
             raise InvalidLockBackendError(
                 f"{where}: {conf.backend!r} is no subclass of BaseLockBackend."

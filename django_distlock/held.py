@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from .backends.base import BaseLockBackend
+from .exceptions import LeaseLostError
 from .flow import Granted
 from .signals import Tell, lock_lost
 from .values import Claim
@@ -146,13 +147,22 @@ class Hold:
         for callback in self.on_lost:
             callback(self)
         if lock_lost.receivers:
-            facts = {"name": self.claim.name, "reason": reason}
-            facts["fencing_token"] = self.granted.fencing_token
+            token = self.granted.fencing_token
+            facts = {"name": self.claim.name, "reason": reason, "fencing_token": token}
             events.submit(Tell(lock_lost, self.backend.alias, facts).do)
         return True
 
+    def lost_error(self) -> LeaseLostError:
+        """Return the error that tells the holder of the loss, and what to do."""
+        return LeaseLostError(
+            f"The lease is lost: {self.reason}. What was done since may have been done by "
+            "another holder too: undo it, or guard the writes by the fencing token",
+            name=self.claim.name,
+            alias=self.backend.alias,
+        )
+
     def lapse(self) -> bool:
-        """Lose the lease if its time is up or its transaction is undone; tell whether it is lost."""
+        """Lose the lease if its time is up or its transaction undone; tell whether it is lost."""
         bound = self.granted.bound
         if bound is not None and bound.undone():
             self.lose("the transaction that it was part of was rolled back")
@@ -223,7 +233,7 @@ def pop(lock: object) -> Any:
 
 def _forget_parent() -> None:
     """Give up, in a forked child, what the parent holds: it is the parent's to release."""
-    global _entered_mutex  # noqa: PLW0603
+    global _entered_mutex
     _entered_mutex = threading.Lock()
     for hold in list(_registry.values()):
         hold.mutex = threading.Lock()

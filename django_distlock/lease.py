@@ -6,29 +6,23 @@ import json
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from . import flow
-from .backoff import delays
 from .durations import Duration, check_ttl
-from .exceptions import InvalidLockError, LeaseLostError, LockBackendError, LockNotHeldError
-from .flow import Flow, Granted, drift
+from .exceptions import InvalidLockError, LockBackendError, LockNotHeldError
+from .flow import Flow, Granted
 from .handler import locks
 from .held import Hold, State
-from .signals import Tell, lock_released, lock_renewed
-from .transactions import Ask, Block, Ending, open_blocks
+from .transactions import Ask, open_blocks
+from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim
-from .watchdog import abandon, watchdog, worker_of
+from .watchdog import abandon, watchdog
 from .worker import events
 
-if TYPE_CHECKING:
-    from .backends.base import BaseLockBackend
-
-__all__ = ["Lease", "free", "keep_until_ended", "renew_hold"]
+__all__ = ["Lease"]
 
 logger = logging.getLogger("django_distlock")
-
-RETRIES = 6  # of a release or renewal that met a conflict in the store: about 0.4 s together
 
 
 class Lease:
@@ -87,7 +81,7 @@ class Lease:
         if self._done or (not self._hold.lapse() and self._hold.state is not State.ACTIVE):
             self._not_held()
         if self._hold.state is State.LOST:
-            self._was_lost()
+            raise self._hold.lost_error()
 
     def on_lost(self, callback: Callable[[Lease], Any]) -> None:
         """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost."""
@@ -119,7 +113,7 @@ class Lease:
             ttl = check_ttl(ttl, name=self.name, alias=self.alias, longest=longest)
         self.check()
         if not (yield from renew_hold(hold, ttl)):
-            self._was_lost()
+            raise self._hold.lost_error()
 
     # -- release -----------------------------------------------------------------------------------
 
@@ -147,7 +141,9 @@ class Lease:
             return
         if hold.state in (State.LOST, State.DETACHED):
             self._done = True
-            self._was_lost() if hold.state is State.LOST else self._not_held()
+            if hold.state is State.LOST:
+                raise hold.lost_error()
+            self._not_held()
         if hold.deferred is None and hold.backend.conf.in_transaction in ("hold", "warn"):
             yield Ask(self._defer)
         if hold.deferred is not None:
@@ -205,7 +201,7 @@ class Lease:
                 self._done = True
             if body_error is None:
                 raise
-            logger.error("While another error ended the block: %s", error)
+            logger.error("While another error ended the block: %s", error)  # noqa: TRY400 - it says all
 
     # -- to another process ------------------------------------------------------------------------
 
@@ -263,7 +259,7 @@ class Lease:
         )
         lease = cls(hold)
         if not (yield from renew_hold(hold, None)):
-            lease._was_lost()
+            raise hold.lost_error()
         watchdog.watch(hold)
         return lease
 
@@ -280,105 +276,6 @@ class Lease:
             alias=self.alias,
         )
 
-    def _was_lost(self) -> NoReturn:
-        raise LeaseLostError(
-            f"The lease is lost: {self._hold.reason}. What was done since may have been done by "
-            "another holder too: undo it, or guard the writes by the fencing token",
-            name=self.name,
-            alias=self.alias,
-        )
-
     def __repr__(self) -> str:
         state = "released" if self._done else self._hold.state.value
         return f"<Lease {self.name!r:.140} alias={self.alias!r} {state}>"
-
-
-def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
-    """Renew in the store, with a new length if ``ttl`` is given; False notes the loss."""
-    before = hold.claim
-    claim = before
-    if ttl is not None:
-        claim = Claim(before.name, before.key, before.owner, ttl, before.note)
-    # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
-    hold.claim = claim
-    crossed = hold.in_flight
-    sent = hold.backend.clock()
-    try:
-        ours = yield from flow.insist(hold.backend, "renew", claim, delays=_retries())
-    except BaseException:
-        hold.claim = before
-        # It may have reached the store: rely on the shorter of the two from now on.
-        hold.deadline = min(hold.deadline, sent + claim.ttl - drift(claim.ttl))
-        raise
-    if not ours:
-        hold.lose("the store says that it is not ours any more: it expired or was forced")
-        return False
-    shortest = min(claim.ttl, before.ttl) if crossed or hold.in_flight else claim.ttl
-    hold.deadline = sent + shortest - drift(shortest)
-    if claim is not before:
-        watchdog.watch(hold)
-    facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
-    left = hold.deadline - hold.backend.clock()
-    yield Tell(lock_renewed, hold.backend.alias, {**facts, "deadline_in": left})
-    return True
-
-
-def free(hold: Hold) -> Flow[None]:
-    """Release in the store. The hold leaves the watch first, so that no renewal follows."""
-    lost = hold.state is State.LOST
-    if not hold.move(State.ACTIVE, to=State.RELEASING) and not lost:
-        raise LockNotHeldError(
-            "The lease is being released already", name=hold.claim.name, alias=hold.backend.alias
-        )
-    if not lost:
-        hold.renewing = False
-        try:
-            lost = not (
-                yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
-            )
-        except LockBackendError:
-            hold.move(State.RELEASING, to=State.ACTIVE)
-            watchdog.watch(hold)
-            raise
-        except BaseException:
-            # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
-            hold.move(State.RELEASING, to=State.RELEASED)
-            abandon(hold.backend, hold.claim)
-            raise
-        hold.move(State.RELEASING, to=State.LOST if lost else State.RELEASED)
-        hold.reason = "it expired or was forced" if lost else ""
-    if lost:
-        Lease(hold)._was_lost()
-    held_for = hold.backend.clock() - hold.acquired
-    logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
-    facts = {"name": hold.claim.name, "fencing_token": hold.granted.fencing_token}
-    yield Tell(lock_released, hold.backend.alias, {**facts, "held_for": held_for})
-
-
-def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
-    """Release ``hold`` when the transactions have ended, by commit or by rollback."""
-
-    def here() -> None:
-        hold.deferred = None
-        if hold.count == 0 and not hold.lapse():
-            try:
-                flow.run(free(hold))
-            except LockBackendError as error:
-                logger.error("After the transaction: %s", error)
-                abandon(hold.backend, hold.claim)
-            except LockNotHeldError as error:
-                logger.error("The transaction ended without its lock: %s", error)
-
-    def elsewhere() -> None:
-        # On any thread, perhaps inside a finalizer: hand it to the worker.
-        if hold.granted.bound is None:
-            worker_of(hold.backend).submit(here)
-        elif hold.count == 0:
-            hold.lapse()
-            hold.deferred = None
-
-    hold.deferred = Ending(blocks, here, elsewhere)
-
-
-def _retries() -> Any:
-    return (delay for delay, _ in zip(delays(0.01, 0.15), range(RETRIES), strict=False))

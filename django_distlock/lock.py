@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, Any
 from . import flow, held
 from .backoff import delays
 from .decorators import Contention, Decorates, fill
-from .durations import UNSET, Duration, Unset, check_ttl, check_wait
+from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import (
     AlreadyHeldError,
     InvalidLockError,
     LockInTransactionError,
     LockNotAcquiredError,
     LockTimeoutError,
+    Where,
 )
 from .flow import Flow
 from .guard import Guard
 from .handler import locks
 from .held import Hold
 from .holder import this_holder
-from .lease import Lease, free, keep_until_ended, renew_hold
+from .lease import Lease
 from .names import check_name
 from .signals import Tell, lock_acquired, lock_contended
 from .transactions import Ask, Block, is_pending, open_blocks, sweep
+from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim, Note, Refusal
 from .watchdog import abandon, watchdog
 
@@ -51,10 +53,10 @@ class Lock(Guard[Lease], Decorates):
     name: Name
     using: str = "default"
     ttl: Duration | Unset = UNSET
-    wait: Duration | None | Unset = UNSET
+    wait: Wait = UNSET
     renew: bool | Unset = UNSET
     reentrant: bool | Unset = UNSET
-    max_hold: Duration | None | Unset = UNSET
+    max_hold: Wait = UNSET
     on_contention: Contention = "raise"
     default: Any = None
     cancel_on_lost: bool = False
@@ -64,7 +66,7 @@ class Lock(Guard[Lease], Decorates):
         name = None
         if not callable(self.name):
             name = check_name(self.name, self.using)
-        where = {"name": name, "alias": self.using}
+        where: Where = {"name": name, "alias": self.using}
         if self.ttl is not UNSET:
             check_ttl(self.ttl, **where)
         if self.wait is not UNSET:
@@ -91,10 +93,10 @@ class Lock(Guard[Lease], Decorates):
     def _bound_to(self, arguments: Mapping[str, Any]) -> Lock:
         return replace(self, name=fill(self.name, arguments, self.using))
 
-    def _obtain(self, wait: Duration | None | Unset, until: str | None) -> Flow[Lease]:
+    def _obtain(self, wait: Wait, until: str | None) -> Flow[Lease]:
         name = self._plain_name()
         backend = locks[self.using]
-        where = {"name": name, "alias": self.using}
+        where: Where = {"name": name, "alias": self.using}
         ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
         ttl = check_ttl(ttl, longest=backend.longest_ttl, **where)
         patience = next(w for w in (wait, self.wait, backend.conf.wait) if w is not UNSET)
@@ -164,7 +166,7 @@ class Lock(Guard[Lease], Decorates):
         self, backend: BaseLockBackend, name: str, until: str | None
     ) -> Flow[list[Block]]:
         """Judge the open transactions; return those that the release has to wait for."""
-        where = {"name": name, "alias": self.using}
+        where: Where = {"name": name, "alias": self.using}
         if until not in (None, "commit"):
             raise InvalidLockError(f"until is None or 'commit', not {until!r}", **where)
         if until is None and backend.conf.in_transaction != "error":
@@ -244,10 +246,10 @@ def lock(
     *,
     using: str = "default",
     ttl: Duration | Unset = UNSET,
-    wait: Duration | None | Unset = UNSET,
+    wait: Wait = UNSET,
     renew: bool | Unset = UNSET,
     reentrant: bool | Unset = UNSET,
-    max_hold: Duration | None | Unset = UNSET,
+    max_hold: Wait = UNSET,
     on_contention: Contention = "raise",
     default: Any = None,
     cancel_on_lost: bool = False,

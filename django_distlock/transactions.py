@@ -1,10 +1,10 @@
 """Open transactions of the caller: seeing them, and being told when they have ended.
 
-Releasing a lock before the commit is the classic mistake: the next holder reads the old data. Django
-has a hook for the commit (`on_commit`) and none for the rollback, but on a rollback it throws the
-callback away: a sentinel that only the callback refers to is then collected, and its finalizer
-tells. In a `TestCase` the outermost block never commits; there the vanished block is noticed by
-`sweep`, which every call of the lock API begins with.
+Releasing a lock before the commit is the classic mistake: the next holder reads the old data.
+Django has a hook for the commit (`on_commit`) and none for the rollback, but on a rollback it
+throws the callback away: a sentinel that only the callback refers to is then collected, and its
+finalizer tells. In a `TestCase` the outermost block never commits; there the vanished block is
+noticed by `sweep`, which every call of the lock API begins with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .worker import events
 
-__all__ = ["Ask", "Block", "Ending", "is_pending", "open_blocks", "sweep"]
+__all__ = ["Ask", "Block", "Ending", "is_pending", "of_testcase", "on_end", "open_blocks", "sweep"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +85,22 @@ class _Sentinel:
     __slots__ = ("__weakref__",)
 
 
+def on_end(
+    connection: BaseDatabaseWrapper, committed: Callable[[], None], discarded: Callable[[], None]
+) -> None:
+    """Have ``committed`` called after the commit, and ``discarded`` when Django drops the callback.
+
+    ``discarded`` comes in any case, last, perhaps on another thread and inside a finalizer.
+    """
+    sentinel = _Sentinel()
+
+    def callback(_: _Sentinel = sentinel) -> None:
+        committed()
+
+    weakref.finalize(sentinel, discarded).atexit = False
+    connection.on_commit(callback, robust=True)
+
+
 class Ending:
     """Tells once when all of some transactions have ended.
 
@@ -111,13 +127,10 @@ class Ending:
     def _listen(self, block: Block) -> None:
         if block.savepoint is not None:
             return  # inside a TestCase on_commit callbacks do not run, and users count them
-        sentinel = _Sentinel()
+        on_end(block.connection, self._look_here, self._discarded)
 
-        def committed(_: _Sentinel = sentinel) -> None:
-            self.look(here=True)
-
-        weakref.finalize(sentinel, self._discarded).atexit = False
-        block.connection.on_commit(committed, robust=True)
+    def _look_here(self) -> None:
+        self.look(here=True)
 
     def _discarded(self, delay: float = 0.01) -> None:
         # A rolled-back savepoint discards the callback too, while the transaction goes on: then

@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections import defaultdict
+from functools import partial
 
 from . import clock
 from .backends.base import BaseLockBackend
@@ -125,10 +126,10 @@ class Watchdog:
             with self._changed:
                 due = self._schedule.next_due()
                 wait = IDLE if due is None else due - self._now()
-                if wait > 0 and not self._changed.wait(min(wait, threading.TIMEOUT_MAX)):
-                    if due is None and self._schedule.next_due() is None:
-                        self._thread = None
-                        return
+                told = wait <= 0 or self._changed.wait(min(wait, threading.TIMEOUT_MAX))
+                if not told and due is None and self._schedule.next_due() is None:
+                    self._thread = None
+                    return
                 now = self._now()
                 holds = self._schedule.due(now)
             self.tick(holds, now)
@@ -155,7 +156,7 @@ class Watchdog:
         for backend, batch in batches.items():
             # Weakly here too: a queue behind a hung store must not keep dropped leases alive.
             refs = [weakref.ref(hold) for hold in batch]
-            worker_of(backend).submit(lambda backend=backend, refs=refs: self.renew(backend, refs))
+            worker_of(backend).submit(partial(self.renew, backend, refs))
 
     def renew(self, backend: BaseLockBackend, refs: list[weakref.ref[Hold]]) -> None:
         """Renew a batch, on the alias's worker."""
@@ -228,7 +229,7 @@ def abandon(backend: BaseLockBackend, claim: Claim) -> None:
 
 
 def _forget_parent() -> None:
-    global _workers_mutex  # noqa: PLW0603
+    global _workers_mutex
     _workers_mutex = threading.Lock()
     watchdog._reset()
 

@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import ClassVar
 
 from . import clock
 
@@ -28,7 +29,7 @@ class Worker:
     that raises is logged; it does not end the thread.
     """
 
-    _all: weakref.WeakSet[Worker] = weakref.WeakSet()
+    _all: ClassVar[weakref.WeakSet[Worker]] = weakref.WeakSet()
 
     def __init__(self, name: str, after_jobs: Job | None = None) -> None:
         self._name = name

@@ -230,4 +230,3 @@ class BaseLockBackend:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.alias!r}>"
-

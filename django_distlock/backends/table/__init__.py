@@ -97,7 +97,7 @@ class TableBackend(BaseLockBackend):
         def work(lent: Borrowed) -> bool:
             with lent.connection.cursor() as cursor:
                 cursor.execute(sql, parameters)
-                return cursor.rowcount == 1
+                return bool(cursor.rowcount == 1)
 
         return self._connections.execute(work, self.command_timeout)
 
@@ -125,7 +125,7 @@ class TableBackend(BaseLockBackend):
 
         return self._connections.execute(work, self.command_timeout)
 
-    # -- for the layers above ------------------------------------------------------------------------
+    # -- for the layers above ----------------------------------------------------------------------
 
     def is_conflict(self, error: Exception) -> bool:
         return errors.is_conflict(error)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error, OperationalError
 
-from ...transactions import of_testcase
+from ...transactions import of_testcase, on_end
 from .sentry import within
 
 __all__ = ["Borrowed", "Connections", "TransactionBound"]
@@ -42,10 +41,7 @@ class TransactionBound:
         tests = [block for block in connection.atomic_blocks if of_testcase(block)]
         self._block = tests[-1] if tests else connection.atomic_blocks[0]
         if not tests:
-            # As in transactions.py: Django throws the callback away on a rollback.
-            sentinel = _Sentinel()
-            weakref.finalize(sentinel, self._discard).atexit = False
-            connection.on_commit(lambda _=sentinel: self._commit(), robust=True)
+            on_end(connection, self._commit, self._discard)
 
     def _commit(self) -> None:
         self._committed = True
@@ -60,10 +56,6 @@ class TransactionBound:
     def undone(self) -> bool:
         """Tell whether the transaction was rolled back."""
         return self._discarded or not (self._committed or self.open())
-
-
-class _Sentinel:
-    __slots__ = ("__weakref__",)
 
 
 class Borrowed:
@@ -236,4 +228,3 @@ def _busy_limit(connection: BaseDatabaseWrapper, limit: float) -> Iterator[None]
     finally:
         if connection.connection is raw:
             raw.execute(f"PRAGMA busy_timeout = {int(usual * 1000)}")
-

@@ -100,7 +100,7 @@ def within(driver_connection: Any, seconds: float) -> Iterator[Watch | None]:
 
 
 def _forget_parent() -> None:
-    global _sentry  # noqa: PLW0603
+    global _sentry
     _sentry = _Sentry()
 
 

@@ -1,0 +1,114 @@
+"""What is done with a hold in the store after its grant: renewing and freeing it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+
+from . import flow
+from .backoff import delays
+from .exceptions import LockBackendError, LockNotHeldError
+from .flow import Flow, drift
+from .held import Hold, State
+from .signals import Tell, lock_released, lock_renewed
+from .transactions import Block, Ending
+from .values import Claim
+from .watchdog import abandon, watchdog, worker_of
+
+__all__ = ["free", "keep_until_ended", "renew_hold"]
+
+logger = logging.getLogger("django_distlock")
+
+RETRIES = 6  # of a release or renewal that met a conflict in the store: about 0.4 s together
+
+
+def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
+    """Renew in the store, with a new length if ``ttl`` is given; False notes the loss."""
+    before = hold.claim
+    claim = before
+    if ttl is not None:
+        claim = Claim(before.name, before.key, before.owner, ttl, before.note)
+    # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
+    hold.claim = claim
+    crossed = hold.in_flight
+    sent = hold.backend.clock()
+    try:
+        ours = yield from flow.insist(hold.backend, "renew", claim, delays=_retries())
+    except BaseException:
+        hold.claim = before
+        # It may have reached the store: rely on the shorter of the two from now on.
+        hold.deadline = min(hold.deadline, sent + claim.ttl - drift(claim.ttl))
+        raise
+    if not ours:
+        hold.lose("the store says that it is not ours any more: it expired or was forced")
+        return False
+    shortest = min(claim.ttl, before.ttl) if crossed or hold.in_flight else claim.ttl
+    hold.deadline = sent + shortest - drift(shortest)
+    if claim is not before:
+        watchdog.watch(hold)
+    facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
+    left = hold.deadline - hold.backend.clock()
+    yield Tell(lock_renewed, hold.backend.alias, {**facts, "deadline_in": left})
+    return True
+
+
+def free(hold: Hold) -> Flow[None]:
+    """Release in the store. The hold leaves the watch first, so that no renewal follows."""
+    lost = hold.state is State.LOST
+    if not hold.move(State.ACTIVE, to=State.RELEASING) and not lost:
+        raise LockNotHeldError(
+            "The lease is being released already", name=hold.claim.name, alias=hold.backend.alias
+        )
+    if not lost:
+        hold.renewing = False
+        try:
+            lost = not (
+                yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
+            )
+        except LockBackendError:
+            hold.move(State.RELEASING, to=State.ACTIVE)
+            watchdog.watch(hold)
+            raise
+        except BaseException:
+            # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
+            hold.move(State.RELEASING, to=State.RELEASED)
+            abandon(hold.backend, hold.claim)
+            raise
+        hold.move(State.RELEASING, to=State.LOST if lost else State.RELEASED)
+        hold.reason = "it expired or was forced" if lost else ""
+    if lost:
+        raise hold.lost_error()
+    held_for = hold.backend.clock() - hold.acquired
+    logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
+    facts = {"name": hold.claim.name, "fencing_token": hold.granted.fencing_token}
+    yield Tell(lock_released, hold.backend.alias, {**facts, "held_for": held_for})
+
+
+def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
+    """Release ``hold`` when the transactions have ended, by commit or by rollback."""
+
+    def here() -> None:
+        hold.deferred = None
+        if hold.count == 0 and not hold.lapse():
+            try:
+                flow.run(free(hold))
+            except LockBackendError as error:
+                logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
+                abandon(hold.backend, hold.claim)
+            except LockNotHeldError as error:
+                logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400
+
+    def elsewhere() -> None:
+        # On any thread, perhaps inside a finalizer: hand it to the worker.
+        if hold.granted.bound is None:
+            worker_of(hold.backend).submit(here)
+        elif hold.count == 0:
+            hold.lapse()
+            hold.deferred = None
+
+    hold.deferred = Ending(blocks, here, elsewhere)
+
+
+def _retries() -> Iterator[float]:
+    return islice(delays(0.01, 0.15), RETRIES)
