@@ -9,6 +9,7 @@ noticed by `sweep`, which every call of the lock API begins with.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -172,3 +173,7 @@ def sweep() -> None:
     if _pending:
         for ending in list(_pending.get(threading.get_ident(), ())):
             ending.look(here=True)
+
+
+# A forked child has the transactions of its parent's thread in memory, but not in the database.
+os.register_at_fork(after_in_child=_pending.clear)
