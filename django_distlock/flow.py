@@ -187,47 +187,47 @@ def insist(store: Store, verb: str, claim: Claim, *, delays: Iterator[float]) ->
 
 def run(flow: Flow[T]) -> T:
     """Drive a flow in this thread."""
-    resume: Callable[[], Step] = flow.__next__
-    while True:
-        try:
-            step = resume()
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        try:
-            answer = step.do()
-        except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
-            resume = _throw(flow, error)
-        else:
-            resume = _send(flow, answer)
+    resume: Callable[[Any], Step] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                step = resume(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                answer, resume = step.do(), flow.send
+            except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+                answer, resume = error, flow.throw
+    finally:
+        # An error refers to this frame: the frame must not refer to the error, or what hangs on
+        # either (a dropped lease, say) would live until the garbage collector comes.
+        answer = None
 
 
 async def arun(flow: Flow[T]) -> T:
     """Drive a flow on the running event loop."""
-    resume: Callable[[], Step] = flow.__next__
-    while True:
-        try:
-            step = resume()
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        try:
-            answer = await (step.ado() if isinstance(step, Pause) else finish(step.ado()))
-        except GeneratorExit:
-            flow.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
-            resume = _throw(flow, error)
-        else:
-            resume = _send(flow, answer)
-
-
-def _throw(flow: Flow[Any], error: BaseException) -> Callable[[], Step]:
-    return lambda: flow.throw(error)
-
-
-def _send(flow: Flow[Any], answer: object) -> Callable[[], Step]:
-    return lambda: flow.send(answer)
+    resume: Callable[[Any], Step] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                step = resume(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                work = step.ado()
+                answer = await (work if isinstance(step, Pause) else finish(work))
+                resume = flow.send
+            except GeneratorExit:
+                flow.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+                answer, resume = error, flow.throw
+    finally:
+        answer = None
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:

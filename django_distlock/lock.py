@@ -121,8 +121,9 @@ class Lock(Guard[Lease], Decorates):
         )
         waited = backend.clock() - started
         if isinstance(answer, Refusal):
-            facts = {"name": name, "waited": waited, "retry_after": answer.remaining}
-            yield Tell(lock_contended, self.using, facts)
+            if lock_contended.receivers:
+                facts = {"name": name, "waited": waited, "retry_after": answer.remaining}
+                yield Tell(lock_contended, self.using, facts)
             raise self._refused(backend, claim, answer, patience)
         hold = Hold(
             backend,
@@ -139,7 +140,9 @@ class Lock(Guard[Lease], Decorates):
                 hold.count = 0  # no block of the program's, but the transaction holds it
                 yield Ask(lambda: keep_until_ended(hold, blocks))
             logger.debug("Acquired lock %.200r of alias %r", name, self.using)
-            yield Tell(lock_acquired, self.using, {"name": name, "lease": lease, "waited": waited})
+            if lock_acquired.receivers:
+                facts = {"name": name, "lease": lease, "waited": waited}
+                yield Tell(lock_acquired, self.using, facts)
         except BaseException:
             yield from free(hold)
             raise

@@ -47,9 +47,10 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
     hold.deadline = sent + shortest - drift(shortest)
     if claim is not before:
         watchdog.watch(hold)
-    facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
-    left = hold.deadline - hold.backend.clock()
-    yield Tell(lock_renewed, hold.backend.alias, {**facts, "deadline_in": left})
+    if lock_renewed.receivers:
+        facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
+        left = hold.deadline - hold.backend.clock()
+        yield Tell(lock_renewed, hold.backend.alias, {**facts, "deadline_in": left})
     return True
 
 
@@ -79,10 +80,11 @@ def free(hold: Hold) -> Flow[None]:
         hold.reason = "it expired or was forced" if lost else ""
     if lost:
         raise hold.lost_error()
-    held_for = hold.backend.clock() - hold.acquired
     logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
-    facts = {"name": hold.claim.name, "fencing_token": hold.granted.fencing_token}
-    yield Tell(lock_released, hold.backend.alias, {**facts, "held_for": held_for})
+    if lock_released.receivers:
+        facts = {"name": hold.claim.name, "fencing_token": hold.granted.fencing_token}
+        held_for = hold.backend.clock() - hold.acquired
+        yield Tell(lock_released, hold.backend.alias, {**facts, "held_for": held_for})
 
 
 def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:

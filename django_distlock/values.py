@@ -38,7 +38,7 @@ class Note:
         h = self.holder
         note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
         note |= {"task": h.task, "site": h.site, "metadata": dict(self.metadata)}
-        return json.dumps({k: v for k, v in note.items() if v}, separators=(",", ":"))
+        return _encode({k: v for k, v in note.items() if v})
 
     @classmethod
     def loads(cls, text: str | None) -> Note:
@@ -70,6 +70,9 @@ class Claim:
     owner: str = field(repr=False)
     ttl: float
     note: str = field(default="", repr=False)
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Bound(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +63,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> Iterator[str]:
+def name(request: pytest.FixtureRequest) -> str:
     """A lock name that no other test uses."""
-    yield f"{request.node.nodeid}:{os.urandom(4).hex()}"
+    return f"{request.node.nodeid}:{os.urandom(4).hex()}"

@@ -61,11 +61,18 @@ class TransactionBound:
 class Borrowed:
     """A connection for one statement, and the caller's transaction if it is part of one."""
 
-    __slots__ = ("connection", "in_transaction")
+    __slots__ = ("connection", "in_transaction", "private")
 
-    def __init__(self, connection: BaseDatabaseWrapper, *, in_transaction: bool) -> None:
+    def __init__(
+        self,
+        connection: BaseDatabaseWrapper,
+        *,
+        in_transaction: bool = False,
+        private: bool = False,
+    ) -> None:
         self.connection = connection
         self.in_transaction = in_transaction
+        self.private = private
 
     def bound(self) -> TransactionBound | None:
         """Return what ties a grant to the caller's transaction, if anything."""
@@ -80,22 +87,14 @@ class Connections:
         self._idle: list[BaseDatabaseWrapper] = []
         self._mutex = threading.Lock()
 
-    @contextmanager
-    def borrow(self) -> Iterator[Borrowed]:
-        """Lend a connection for one statement."""
+    def _lend(self) -> Borrowed:
         own = connections[self.database]
         if own.in_atomic_block:
             if own.vendor == "sqlite" or of_testcase(own.atomic_blocks[0]):
-                yield Borrowed(own, in_transaction=True)
-                return
+                return Borrowed(own, in_transaction=True)
         elif own.settings_dict["AUTOCOMMIT"] and (own.connection is None or own.autocommit):
-            yield Borrowed(own, in_transaction=False)
-            return
-        private = self._take(own)
-        try:
-            yield Borrowed(private, in_transaction=False)
-        finally:
-            self._give_back(private)
+            return Borrowed(own)
+        return Borrowed(self._take(own), private=True)
 
     def _take(self, own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
         with self._mutex:
@@ -126,8 +125,9 @@ class Connections:
         A connection that turns out to be dead (closed by the server since its last use) is opened
         anew and the work done once more: every statement of ours can be repeated.
         """
-        with self.borrow() as lent:
-            connection = lent.connection
+        lent = self._lend()
+        connection = lent.connection
+        try:
             used = connection.connection is not None
             try:
                 return self._limited(lent, work, limit)
@@ -138,11 +138,17 @@ class Connections:
                 if not used or connection.connection is not None:
                     raise
             return self._limited(lent, work, limit)
+        finally:
+            if lent.private:
+                self._give_back(connection)
 
     def _limited(self, lent: Borrowed, work: Callable[[Borrowed], T], limit: float) -> T:
         connection = lent.connection
         if connection.vendor == "sqlite":
-            with _busy_limit(connection, limit):
+            usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
+            if usual <= limit:
+                return work(lent)
+            with _busy_limit(connection, limit, usual):
                 return work(lent)
         _open(connection, limit)
         with within(connection.connection, limit) as watch:
@@ -214,12 +220,8 @@ def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
 
 
 @contextmanager
-def _busy_limit(connection: BaseDatabaseWrapper, limit: float) -> Iterator[None]:
-    """Let SQLite wait for other writers for ``limit`` seconds only, where its own limit is more."""
-    usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
-    if usual <= limit:
-        yield
-        return
+def _busy_limit(connection: BaseDatabaseWrapper, limit: float, usual: float) -> Iterator[None]:
+    """Let SQLite wait for other writers for ``limit`` seconds only, not its ``usual`` ones."""
     connection.ensure_connection()
     raw: Any = connection.connection
     raw.execute(f"PRAGMA busy_timeout = {int(limit * 1000)}")

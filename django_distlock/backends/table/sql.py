@@ -37,39 +37,13 @@ class Dialect:
     grant shorter and the judgement of others' expiry later: both on the safe side.
     """
 
-    name: str
-    now: str
     acquire: str
+    renew: str
+    release: str
+    inspect: str
+    scan: str
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
-
-    @property
-    def renew(self) -> str:
-        return (
-            f"UPDATE distlock_lock SET expires = {self.now} + %(ttl)s "  # noqa: S608 - constants
-            f"WHERE digest = %(key)s AND owner = %(owner)s AND expires > {self.now}"
-        )
-
-    @property
-    def release(self) -> str:
-        return (
-            "UPDATE distlock_lock SET owner = '', expires = 0, note = '' "  # noqa: S608 - constants
-            f"WHERE digest = %(key)s AND owner = %(owner)s AND expires > {self.now}"
-        )
-
-    @property
-    def inspect(self) -> str:
-        return (
-            f"SELECT {COLUMNS} FROM distlock_lock "  # noqa: S608 - constants
-            f"WHERE digest = %(key)s AND expires > {self.now}"
-        )
-
-    @property
-    def scan(self) -> str:
-        return (
-            f"SELECT {COLUMNS} FROM distlock_lock "  # noqa: S608 - constants
-            f"WHERE digest > %(after)s AND expires > {self.now} ORDER BY digest LIMIT 500"
-        )
 
     def parameters(self, claim: Claim, name: str) -> dict[str, Any]:
         """Return the parameters of acquire, renew and release; ``name`` is readable ASCII."""
@@ -96,15 +70,28 @@ class Dialect:
         return Refusal(max(0.0, int(left) / 1_000_000), str(note))
 
 
+def _dialect(now: str, acquire: str, **more: Any) -> Dialect:
+    """Return a dialect; all but the acquire differs only in how the database tells the time."""
+    ours = f"digest = %(key)s AND owner = %(owner)s AND expires > {now}"
+    select = f"SELECT {COLUMNS} FROM distlock_lock"  # noqa: S608 - constants, here and below
+    return Dialect(
+        acquire=acquire,
+        renew=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {ours}",  # noqa: S608
+        release=f"UPDATE distlock_lock SET owner = '', expires = 0, note = '' WHERE {ours}",  # noqa: S608
+        inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
+        scan=f"{select} WHERE digest > %(after)s AND expires > {now} ORDER BY digest LIMIT 500",
+        **more,
+    )
+
+
 _PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # clock_timestamp(), because now() is the start of the transaction. The NOT EXISTS guard makes a
 # losing attempt read-only; without it the losing upsert locks the row, writes WAL and waits for
 # the disk. In DO UPDATE the clock is read again, after the row is locked: the token of a waiter is
 # never older than that of the holder whom it waited for.
-POSTGRESQL: Final = Dialect(
-    name="PostgreSQL",
-    now=_PG_NOW,
+POSTGRESQL: Final = _dialect(
+    _PG_NOW,
     acquire=f"""
 WITH won AS (
   INSERT INTO distlock_lock AS l ({COLUMNS})
@@ -131,9 +118,8 @@ _MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
 # saving. MariaDB assigns from left to right: token, acquired, name and note are judged by the old
 # owner, the expiry by the new one.
-MARIADB: Final = Dialect(
-    name="MariaDB",
-    now=_MY_NOW,
+MARIADB: Final = _dialect(
+    _MY_NOW,
     acquire=f"""
 INSERT INTO distlock_lock ({COLUMNS})
 VALUES (%(key)s, %(name)s, %(owner)s, {_MY_NOW}, {_MY_NOW}, {_MY_NOW} + %(ttl)s, %(note)s)
@@ -148,9 +134,8 @@ ON DUPLICATE KEY UPDATE
 RETURNING owner, token, expires - {_MY_NOW}, note""",  # noqa: S608 - constants
 )
 
-SQLITE: Final = Dialect(
-    name="SQLite",
-    now="%(now)s",
+SQLITE: Final = _dialect(
+    "%(now)s",
     acquire=f"""
 INSERT INTO distlock_lock ({COLUMNS})
 VALUES (%(key)s, %(name)s, %(owner)s, %(now)s, %(now)s, %(now)s + %(ttl)s, %(note)s)

@@ -1,0 +1,55 @@
+# Thin: scripts/setup prepares .venv, the lines below run the tools in it.
+#
+#   STORES   what `make test` runs against; every store but sqlite is a real server, started for
+#            the tests on a private port
+#   ARGS     more arguments for the demo or for pytest
+#   PYTHON   the Python to make .venv with, 3.11 or newer
+
+STORES ?= sqlite postgresql mariadb
+ARGS ?=
+RUN := .venv/bin/python
+
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint type format clean
+
+help:
+	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
+	@echo 'make test                  ruff, mypy and all tests, on: $(STORES)'
+	@echo 'make test STORES=sqlite    the same without any server or Debian package'
+	@echo 'make test ARGS="-k name"   arguments for pytest'
+	@echo 'make lint | type | format  one tool alone'
+	@echo 'make clean                 remove all that these commands made'
+
+demo:
+	@scripts/setup demo
+	@$(RUN) manage.py migrate --verbosity 0
+	@$(RUN) manage.py demo $(ARGS)
+
+test:
+	@scripts/setup test $(STORES)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest $(ARGS)
+
+lint:
+	@scripts/setup tools
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+type:
+	@scripts/setup tools
+	$(RUN) -m mypy
+
+format:
+	@scripts/setup tools
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+clean:
+	rm -rf .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f testproject/*.sqlite3*

@@ -1,0 +1,25 @@
+"""Private servers for the tests; ``chosen()`` says which ones this run uses."""
+
+from __future__ import annotations
+
+import os
+
+from .base import DatabaseServer, Server, ServerError
+from .mariadb import MariaDB
+from .postgresql import PostgreSQL
+
+__all__ = ["DATABASES", "STORES", "DatabaseServer", "Server", "ServerError", "chosen"]
+
+DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
+"""The database servers by the name of their store."""
+
+STORES = ("sqlite", *DATABASES)
+"""Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
+
+
+def chosen() -> tuple[str, ...]:
+    """Return the stores that ``DISTLOCK_TEST_STORES`` names (words); all of them without it."""
+    words = os.environ.get("DISTLOCK_TEST_STORES", " ".join(STORES)).split()
+    if unknown := sorted(set(words) - set(STORES)):
+        raise ValueError(f"DISTLOCK_TEST_STORES names {unknown}; known are {list(STORES)}")
+    return tuple(store for store in STORES if store in words)
