@@ -10,7 +10,7 @@ Only the constants below are put together into SQL; whatever comes from outside 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ def _host_clock() -> dict[str, Any]:
 class Dialect:
     """The SQL of one database.
 
+    ``renew_many`` and ``owners`` have lists of placeholders filled in, see `many`.
+
     ``clock`` adds parameters that the database cannot compute itself: SQLite's own clock has only
     milliseconds, which gave 633 early takeovers in a prototype, while all its users share the
     host's clock. It is read before the statement is sent, so a wait for the file only makes the
@@ -39,6 +41,8 @@ class Dialect:
 
     acquire: str
     renew: str
+    renew_many: str
+    owners: str
     release: str
     inspect: str
     scan: str
@@ -55,6 +59,14 @@ class Dialect:
             "note": claim.note,
             **self.clock(),
         }
+
+    def many(self, sql: str, claims: Sequence[Claim], ttl: float) -> tuple[str, dict[str, Any]]:
+        """Return ``sql`` with a placeholder for each claim's key and owner, and the parameters."""
+        keys = {f"k{i}": claim.key for i, claim in enumerate(claims)}
+        owners = {f"o{i}": claim.owner for i, claim in enumerate(claims)}
+        lists = {"keys": keys, "owners": owners}
+        sql = sql.format(**{k: ", ".join(f"%({each})s" for each in v) for k, v in lists.items()})
+        return sql, {"ttl": round(ttl * 1_000_000), **keys, **owners, **self.clock()}
 
     def attempt(self, fetch: Fetch, claim: Claim, name: str) -> Grant | Refusal:
         """Run the acquire statement and read its answer: (owner or None, token, left, note)."""
@@ -73,10 +85,14 @@ class Dialect:
 def _dialect(now: str, acquire: str, **more: Any) -> Dialect:
     """Return a dialect; all but the acquire differs only in how the database tells the time."""
     ours = f"digest = %(key)s AND owner = %(owner)s AND expires > {now}"
+    # An owner belongs to one claim, so that the two lists cannot match crosswise.
+    among = f"digest IN ({{keys}}) AND owner IN ({{owners}}) AND expires > {now}"
     select = f"SELECT {COLUMNS} FROM distlock_lock"  # noqa: S608 - constants, here and below
     return Dialect(
         acquire=acquire,
         renew=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {ours}",  # noqa: S608
+        renew_many=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {among}",  # noqa: S608
+        owners=f"SELECT owner FROM distlock_lock WHERE {among}",  # noqa: S608
         release=f"UPDATE distlock_lock SET owner = '', expires = 0, note = '' WHERE {ours}",  # noqa: S608
         inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
         scan=f"{select} WHERE digest > %(after)s AND expires > {now} ORDER BY digest LIMIT 500",
