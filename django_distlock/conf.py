@@ -57,7 +57,7 @@ def parse(alias: str, raw: Any) -> AliasConf:
     conf = AliasConf(**values)
     if conf.max_hold is not None and conf.max_hold < conf.ttl:
         raise InvalidLockBackendError(
-            f"{where}['MAX_HOLD'] ({conf.max_hold:g}) is not below TTL ({conf.ttl:g})."
+            f"{where}['MAX_HOLD'] ({conf.max_hold:g}) must not be less than TTL ({conf.ttl:g})."
         )
     return conf
 

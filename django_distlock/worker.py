@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import itertools
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import ClassVar
@@ -19,6 +21,7 @@ logger = logging.getLogger("django_distlock.worker")
 
 Job = Callable[[], None]
 
+LAST_WAIT = 1.0  # seconds that the interpreter's end may wait for jobs that are due
 IDLE = 1.0  # seconds without a job after which the thread ends; the next job starts a new one
 
 
@@ -43,6 +46,7 @@ class Worker:
         self._ready = threading.Condition()  # re-entrant: finalizers submit jobs
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._busy = False
 
     def submit(self, job: Job, after: float = 0.0) -> None:
         """Have ``job`` run on the thread, ``after`` seconds from now; ignored when closed."""
@@ -65,6 +69,15 @@ class Worker:
         if thread is not None and thread is not threading.current_thread():
             thread.join(wait)
 
+    def drain(self, end: float) -> None:
+        """Wait until nothing is due or under way, but not past ``end`` on the clock."""
+        while clock.now() < end:
+            with self._ready:
+                due = bool(self._jobs) and self._jobs[0][0] <= clock.now()
+                if self._thread is None or not (due or self._busy):
+                    return
+            time.sleep(0.005)
+
     def _run(self) -> None:
         while (job := self._next()) is not None:
             self._carry_out(job)
@@ -75,6 +88,7 @@ class Worker:
             with self._ready:
                 wait = self._jobs[0][0] - clock.now() if self._jobs else IDLE
                 if self._jobs and wait <= 0:
+                    self._busy = True
                     return heapq.heappop(self._jobs)[2]
                 if not tidy:
                     if self._closed or (not self._ready.wait(wait) and not self._jobs):
@@ -90,6 +104,8 @@ class Worker:
             job()
         except Exception:
             logger.exception("A job of %s failed", self._name)
+        finally:
+            self._busy = False
 
     @classmethod
     def forget_parent(cls) -> None:
@@ -110,3 +126,14 @@ events = Worker("distlock-events", _close_connections)
 """Where callbacks of users and receivers of `lock_lost` run: never on a thread that renews."""
 
 os.register_at_fork(after_in_child=Worker.forget_parent)
+
+
+def _drain_all() -> None:
+    end = clock.now() + LAST_WAIT
+    for worker in list(Worker._all):
+        worker.drain(end)
+
+
+# Threads that are no longer waited for die with the interpreter: a release handed to one of them
+# by a second Ctrl-C, say, would leave its lock to the ttl.
+atexit.register(_drain_all)

@@ -1,0 +1,90 @@
+"""Settings of the example shop.
+
+Nothing has to be set. These environment variables change the defaults:
+
+``SHOP_DATABASE``   a ``DATABASES`` entry as JSON, used in place of the SQLite file
+``SHOP_DISTLOCKS``  more ``DISTLOCKS`` aliases as JSON, added to ``default``
+``SHOP_DEBUG``      ``0`` turns debug pages off
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+SECRET_KEY = os.environ.get("SHOP_SECRET_KEY", "only-for-the-example-shop-on-your-own-machine")
+DEBUG = os.environ.get("SHOP_DEBUG", "1") != "0"
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_distlock",
+    "testproject.shop",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "testproject.urls"
+WSGI_APPLICATION = "testproject.wsgi.application"
+ASGI_APPLICATION = "testproject.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+SQLITE: dict[str, Any] = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": BASE_DIR / "testproject" / "shop.sqlite3",
+    "OPTIONS": {
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+    },
+}
+
+DATABASES: dict[str, Any] = {
+    "default": json.loads(os.environ["SHOP_DATABASE"]) if "SHOP_DATABASE" in os.environ else SQLITE,
+}
+
+DISTLOCKS: dict[str, Any] = {
+    "default": {
+        "BACKEND": "django_distlock.backends.table.TableBackend",
+        "LOCATION": "default",
+        "PREFIX": "shop",
+    },
+    # More aliases go here; `manage.py demo` runs each one that works over several processes.
+    **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
+}
+
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+STATIC_URL = "static/"
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True

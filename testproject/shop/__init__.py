@@ -1,0 +1,1 @@
+"""The shop: products, orders, and a flash sale that must not oversell."""

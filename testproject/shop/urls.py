@@ -1,0 +1,14 @@
+"""Addresses of the shop."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import views
+
+app_name = "shop"
+
+urlpatterns = [
+    path("", views.product_list, name="products"),
+    path("buy/<int:pk>/", views.buy, name="buy"),
+]
