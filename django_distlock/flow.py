@@ -162,8 +162,10 @@ def _sleep(left: float | None, delays: Iterator[float], answer: object) -> float
     seconds = next(delays)
     if isinstance(answer, Refusal) and answer.remaining is not None and answer.remaining > 0:
         seconds = min(seconds, answer.remaining + 0.001)
+    if left is None:
+        return seconds
     # With no wait left we are here only to try again after a conflict.
-    return min(seconds, left) if left is not None and left > 0 else min(seconds, 0.01)
+    return min(seconds, left) if left > 0 else min(seconds, 0.01)
 
 
 def _withdraw(store: Store, claim: Claim, abandon: Callable[[Claim], None]) -> Flow[None]:
@@ -171,6 +173,10 @@ def _withdraw(store: Store, claim: Claim, abandon: Callable[[Claim], None]) -> F
         yield from insist(store, "release", claim, delays=iter(()))
     except LockBackendError:
         abandon(claim)
+    except BaseException:
+        # A second Ctrl-C or cancellation: unknown whether it was withdrawn.
+        abandon(claim)
+        raise
 
 
 def insist(store: Store, verb: str, claim: Claim, *, delays: Iterator[float]) -> Flow[Any]:
@@ -249,3 +255,5 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
         if not task.cancelled():
             task.exception()  # seen; the cancellation is what the flow must answer
         raise
+    finally:
+        del task  # it knows its error, which knows this frame: see run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from .flow import Flow
 from .lease import Lease
 
 __all__ = ["Guard"]
+
+logger = logging.getLogger("django_distlock")
 
 T = TypeVar("T")
 
@@ -89,7 +92,8 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        flow.run(self._leave(self._popped()[0], exc))
+        if (entered := self._popped(exc)) is not None:
+            flow.run(self._leave(entered[0], exc))
 
     async def __aenter__(self) -> T:
         got = await flow.arun(self._obtain(UNSET, None))
@@ -105,7 +109,10 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        got, scopes = self._popped()
+        entered = self._popped(exc)
+        if entered is None:
+            return
+        got, scopes = entered
         # Every scope has to take its own cancellation back, so no short cut.
         ours = [scope.ended(exc) for scope in scopes]
         if any(ours):
@@ -114,16 +121,19 @@ class Guard(ABC, Generic[T]):
         else:
             await flow.arun(self._leave(got, exc))
 
-    def _popped(self) -> tuple[T, Sequence[CancelScope]]:
+    def _popped(self, body_error: BaseException | None) -> tuple[T, Sequence[CancelScope]] | None:
         entered = held.pop(self)
         if entered is None:
             name, alias = self._label()
-            raise LockNotHeldError(
+            error = LockNotHeldError(
                 "This thread or task has not entered the block that it leaves",
                 name=name,
                 alias=alias,
             )
-        return cast("tuple[T, Sequence[CancelScope]]", entered)
+            if body_error is None:
+                raise error
+            logger.error("While another error ended the block: %s", error)
+        return cast("tuple[T, Sequence[CancelScope]] | None", entered)
 
     def _leave(
         self, got: T, body_error: BaseException | None, cause: BaseException | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import itertools
+import logging
 import os
 import threading
 import weakref
@@ -22,6 +23,8 @@ from .worker import events
 __all__ = ["Hold", "Party", "State", "find", "of_same_flow", "party", "pop", "push"]
 
 Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+
+logger = logging.getLogger("django_distlock")
 
 _flows = itertools.count(1)
 _flow: ContextVar[int] = ContextVar("django_distlock_flow")
@@ -70,7 +73,7 @@ class Hold:
         "count",
         "deadline",
         "deferred",
-        "due",
+        "entry",
         "flow",
         "granted",
         "in_flight",
@@ -103,11 +106,11 @@ class Hold:
         self.count = 1
         self.deferred: object | None = None  # what keeps it until a transaction has ended
         self.in_flight = False  # a renewal by the watchdog is under way
-        self.due = 0.0  # when the watchdog looks at it next
+        self.entry = 0  # the number under which the watchdog looks at it next
         self.state = State.ACTIVE
         self.reason = ""
         self.on_lost: list[Callable[[Hold], None]] = []
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()  # a finalizer may note a loss on a thread that is inside
         self.adopt()
 
     def adopt(self) -> None:
@@ -131,25 +134,30 @@ class Hold:
             return False
         return who.is_alive() if isinstance(who, threading.Thread) else not who.done()
 
-    def move(self, *before: State, to: State) -> bool:
-        """Go from one of the states ``before`` to ``to``; False if it is in none of them."""
+    def move(self, before: State, to: State, reason: str = "") -> bool:
+        """Go from the state ``before`` to ``to``; False if it is in another one."""
         with self.mutex:
-            if self.state not in before:
+            if self.state is not before:
                 return False
+            self.reason = reason
             self.state = to
             return True
 
     def lose(self, reason: str) -> bool:
         """Note that the lease is gone, and tell whoever asked to be told. Once."""
-        if not self.move(State.ACTIVE, to=State.LOST):
+        if not self.move(State.ACTIVE, State.LOST, reason):
             return False
-        self.reason = reason
-        for callback in self.on_lost:
-            callback(self)
+        name, alias = self.claim.name, self.backend.alias
+        logger.warning("Lost lock %.200r of alias %r: %s", name, alias, reason)
+        for callback in list(self.on_lost):
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("Telling of the loss of lock %.200r failed", name)
         if lock_lost.receivers:
             token = self.granted.fencing_token
-            facts = {"name": self.claim.name, "reason": reason, "fencing_token": token}
-            events.submit(Tell(lock_lost, self.backend.alias, facts).do)
+            facts = {"name": name, "reason": reason, "fencing_token": token}
+            events.submit(Tell(lock_lost, alias, facts).do)
         return True
 
     def lost_error(self) -> LeaseLostError:
@@ -196,8 +204,13 @@ def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:
 
 def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
     """Yield every hold of the process, or of one backend, that is still active."""
-    for hold in list(_registry.values()):
-        if hold.state is State.ACTIVE and (backend is None or hold.backend is backend):
+    # References first: while holds are looked at others come and go, and iterating would fail.
+    for hold in [ref() for ref in _registry.valuerefs()]:
+        if (
+            hold is not None
+            and hold.state is State.ACTIVE
+            and (backend is None or hold.backend is backend)
+        ):
             yield hold
 
 
@@ -216,13 +229,15 @@ def push(lock: object, got: Any) -> None:
 def pop(lock: object) -> Any:
     """Return what the innermost `with` block of ``lock`` got, and forget it.
 
-    A generator's block may end on another thread than it began (streaming responses): if only one
-    block of this Lock object is open, that is the one. None when it cannot be told.
+    A generator's block may end on another thread than it began (streaming responses): then it is
+    the one of the same chain of calls, or the only one that is open for this Lock object. None
+    when it cannot be told.
     """
     with _entered_mutex:
         entered = _entered.get(id(lock), [])
-        me = party()
-        places = [i for i, (who, _) in enumerate(entered) if who == me]
+        who, flow = party()
+        places = [i for i, (entrant, _) in enumerate(entered) if entrant == (who, flow)]
+        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[1] == flow]
         if not places and len(entered) != 1:
             return None
         _, got = entered.pop(places[-1] if places else 0)
@@ -235,8 +250,10 @@ def _forget_parent() -> None:
     """Give up, in a forked child, what the parent holds: it is the parent's to release."""
     global _entered_mutex
     _entered_mutex = threading.Lock()
-    for hold in list(_registry.values()):
-        hold.mutex = threading.Lock()
+    for hold in [ref() for ref in _registry.valuerefs()]:
+        if hold is None:
+            continue
+        hold.mutex = threading.RLock()
         hold.state = State.LOST
         hold.reason = "it belongs to the parent process of this fork, which still holds it"
     _registry.clear()

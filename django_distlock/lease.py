@@ -85,7 +85,10 @@ class Lease:
 
     def on_lost(self, callback: Callable[[Lease], Any]) -> None:
         """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost."""
-        self._hold.on_lost.append(lambda hold: events.submit(lambda: callback(self)))
+        # Not with this object, to which the hold would then refer, and it to the hold: dropped
+        # together they have to be gone at once, not when the garbage collector comes.
+        make = type(self)
+        self._hold.on_lost.append(lambda hold: events.submit(lambda: callback(make(hold))))
 
     def adopt(self) -> None:
         """Make the calling thread or task the holder: re-entry and renewal go by it from now on."""
@@ -216,7 +219,7 @@ class Lease:
         if hold.count > 1 or hold.granted.bound is not None:
             why = "taken more than once" if hold.count > 1 else "part of an open transaction"
             raise LockNotHeldError(f"Not detached: it is {why}", name=self.name, alias=self.alias)
-        if not hold.move(State.ACTIVE, to=State.DETACHED):
+        if not hold.move(State.ACTIVE, State.DETACHED):
             self._not_held()
         self._done = True
         claim = hold.claim

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import sys
 from typing import Any
 
 from .exceptions import InvalidLockError
@@ -51,5 +53,17 @@ def readable(name: str) -> str:
 
 
 def unreadable(text: str) -> str:
-    """Return the name that ``readable`` wrote."""
-    return text.encode("ascii", "backslashreplace").decode("unicode_escape", "replace")
+    """Return the name that ``readable`` wrote; what it cannot have written stays as it is."""
+    return _ESCAPE.sub(_character, text)
+
+
+_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[\\nrt])")
+_SHORT = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if code in _SHORT:
+        return _SHORT[code]
+    number = int(code[1:], 16)
+    return chr(number) if number <= sys.maxunicode else escape[0]

@@ -39,13 +39,14 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
         hold.claim = before
         # It may have reached the store: rely on the shorter of the two from now on.
         hold.deadline = min(hold.deadline, sent + claim.ttl - drift(claim.ttl))
+        watchdog.watch(hold)
         raise
     if not ours:
         hold.lose("the store says that it is not ours any more: it expired or was forced")
         return False
     shortest = min(claim.ttl, before.ttl) if crossed or hold.in_flight else claim.ttl
     hold.deadline = sent + shortest - drift(shortest)
-    if claim is not before:
+    if claim is not before or shortest < claim.ttl:
         watchdog.watch(hold)
     if lock_renewed.receivers:
         facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
@@ -57,7 +58,7 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
 def free(hold: Hold) -> Flow[None]:
     """Release in the store. The hold leaves the watch first, so that no renewal follows."""
     lost = hold.state is State.LOST
-    if not hold.move(State.ACTIVE, to=State.RELEASING) and not lost:
+    if not hold.move(State.ACTIVE, State.RELEASING) and not lost:
         raise LockNotHeldError(
             "The lease is being released already", name=hold.claim.name, alias=hold.backend.alias
         )
@@ -68,16 +69,18 @@ def free(hold: Hold) -> Flow[None]:
                 yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
             )
         except LockBackendError:
-            hold.move(State.RELEASING, to=State.ACTIVE)
+            hold.move(State.RELEASING, State.ACTIVE)
             watchdog.watch(hold)
             raise
         except BaseException:
             # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
-            hold.move(State.RELEASING, to=State.RELEASED)
+            hold.move(State.RELEASING, State.RELEASED)
             abandon(hold.backend, hold.claim)
             raise
-        hold.move(State.RELEASING, to=State.LOST if lost else State.RELEASED)
-        hold.reason = "it expired or was forced" if lost else ""
+        if lost:
+            hold.move(State.RELEASING, State.LOST, "it expired or was forced")
+        else:
+            hold.move(State.RELEASING, State.RELEASED)
     if lost:
         raise hold.lost_error()
     logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)

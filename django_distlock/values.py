@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 __all__ = ["Bound", "Claim", "Grant", "Holder", "LockInfo", "Note", "Refusal"]
 
@@ -45,16 +45,13 @@ class Note:
         """Read a note, taking anything: what stands in the store may be foreign or damaged."""
         try:
             raw = json.loads(text or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return cls()
         if not isinstance(raw, dict):
             return cls()
-        pid, metadata = raw.get("pid"), raw.get("metadata")
-        words = {k: str(raw.get(k) or "") for k in ("host", "thread", "task", "site")}
-        return cls(
-            Holder(pid=pid if isinstance(pid, int) else 0, **words),
-            metadata if isinstance(metadata, dict) else {},
-        )
+        words = {k: _of_type(str, raw.get(k), "") for k in ("host", "thread", "task", "site")}
+        pid = 0 if isinstance(raw.get("pid"), bool) else _of_type(int, raw.get("pid"), 0)
+        return cls(Holder(pid=pid, **words), _of_type(dict, raw.get("metadata"), {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +67,13 @@ class Claim:
     owner: str = field(repr=False)
     ttl: float
     note: str = field(default="", repr=False)
+
+
+T = TypeVar("T")
+
+
+def _of_type(kind: type[T], value: object, otherwise: T) -> T:
+    return value if isinstance(value, kind) else otherwise
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode

@@ -19,7 +19,6 @@ from functools import partial
 from . import clock
 from .backends.base import BaseLockBackend
 from .clock import Clock
-from .exceptions import LockBackendError
 from .flow import drift
 from .held import Hold, State
 from .signals import Tell, lock_renewed
@@ -44,14 +43,14 @@ class Schedule:
 
     def add(self, hold: Hold, due: float) -> None:
         """Look at ``hold`` at ``due``, and no longer when it was said before."""
-        hold.due = due
-        heapq.heappush(self._heap, (due, next(self._order), weakref.ref(hold)))
+        hold.entry = next(self._order)
+        heapq.heappush(self._heap, (due, hold.entry, weakref.ref(hold)))
         if len(self._heap) > self._bound:
             self._sweep()
 
     def _sweep(self) -> None:
         # Released holds stay in the heap until due; now and then all of them are taken out.
-        self._heap = [entry for entry in self._heap if _valid(entry[2](), entry[0])]
+        self._heap = [entry for entry in self._heap if _valid(entry[2](), entry[1])]
         heapq.heapify(self._heap)
         self._bound = max(64, 2 * len(self._heap))
 
@@ -63,15 +62,15 @@ class Schedule:
         """Take out and return the holds that are due."""
         holds = []
         while self._heap and self._heap[0][0] <= now:
-            when, _, ref = heapq.heappop(self._heap)
+            _, number, ref = heapq.heappop(self._heap)
             hold = ref()
-            if hold is not None and _valid(hold, when):
+            if hold is not None and _valid(hold, number):
                 holds.append(hold)
         return holds
 
 
-def _valid(hold: Hold | None, due: float) -> bool:
-    return hold is not None and hold.state is State.ACTIVE and hold.due == due
+def _valid(hold: Hold | None, entry: int) -> bool:
+    return hold is not None and hold.state is State.ACTIVE and hold.entry == entry
 
 
 def wants_renewal(hold: Hold, now: float) -> bool:
@@ -106,8 +105,9 @@ class Watchdog:
     def watch(self, hold: Hold) -> None:
         """Renew ``hold`` at each third of its ttl, and report it lost when its time is up."""
         now = self._now()
-        due = now + hold.claim.ttl / PART if hold.renewing else hold.deadline
-        self._look_at(hold, min(due, hold.deadline))
+        # Of what is left, where that is less: a crossing renewal may have made the lease shorter.
+        part = min(hold.claim.ttl, hold.deadline - now) / PART
+        self._look_at(hold, now + part if hold.renewing and part > 0 else hold.deadline)
 
     def _look_at(self, hold: Hold, due: float) -> None:
         with self._changed:
@@ -139,20 +139,17 @@ class Watchdog:
         """Do what is due: note losses, and hand renewals to the workers in one batch an alias."""
         batches: dict[BaseLockBackend, list[Hold]] = defaultdict(list)
         for hold in holds:
-            if hold.lapse():
-                logger.warning(
-                    "Lost lock %.200r of alias %r: %s",
-                    hold.claim.name,
-                    hold.backend.alias,
-                    hold.reason,
-                )
-                continue
-            if not hold.in_flight and wants_renewal(hold, now):
-                hold.in_flight = True
-                batches[hold.backend].append(hold)
-                self._look_at(hold, hold.deadline)
-            else:
-                self.watch(hold)
+            try:
+                if hold.lapse():
+                    continue
+                if not hold.in_flight and wants_renewal(hold, now):
+                    hold.in_flight = True
+                    batches[hold.backend].append(hold)
+                    self._look_at(hold, hold.deadline)
+                else:
+                    self._look_at(hold, min(now + hold.claim.ttl / PART, hold.deadline))
+            except Exception:  # one that cannot be looked at must not cost the others
+                logger.exception("Watching lock %.200r failed", hold.claim.name)
         for backend, batch in batches.items():
             # Weakly here too: a queue behind a hung store must not keep dropped leases alive.
             refs = [weakref.ref(hold) for hold in batch]
@@ -165,9 +162,9 @@ class Watchdog:
         claims = [hold.claim for hold in holds]
         try:
             answers: list[bool] = backend.call("renew_many", claims) if claims else []
-        except LockBackendError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             # A passing error is not a loss: the lease lasts until its deadline.
-            logger.warning("Renewing %d locks: %s", len(holds), error)
+            logger.warning("Renewing %d locks failed: %s", len(holds), error)
             for hold in holds:
                 hold.in_flight = False
                 left = hold.deadline - self._now()
@@ -183,7 +180,7 @@ class Watchdog:
         deadline = sent + claim.ttl - drift(claim.ttl)
         if hold.claim is claim:  # else the holder has renewed meanwhile, with a ttl of its own
             hold.deadline = max(hold.deadline, deadline)
-        self._look_at(hold, max(self._now(), sent + hold.claim.ttl / PART))
+        self.watch(hold)
         if lock_renewed.receivers:
             facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
             events.submit(
@@ -197,7 +194,7 @@ class Watchdog:
 
 watchdog = Watchdog()
 _workers: weakref.WeakKeyDictionary[BaseLockBackend, Worker] = weakref.WeakKeyDictionary()
-_workers_mutex = threading.Lock()
+_workers_mutex = threading.RLock()  # a finalizer may hand over work on a thread that is inside
 
 
 def worker_of(backend: BaseLockBackend) -> Worker:
@@ -219,18 +216,19 @@ def abandon(backend: BaseLockBackend, claim: Claim) -> None:
     def job(delay: float = 0.05) -> None:
         try:
             backend.call("release", claim, name=claim.name)
-        except LockBackendError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             if clock.now() + delay < end:
                 worker_of(backend).submit(lambda: job(min(2 * delay, 2.0)), delay)
             else:
-                logger.warning("Could not release an abandoned claim: %s", error)
+                name, alias = claim.name, backend.alias
+                logger.warning("Lock %.200r of alias %r is left to its ttl: %s", name, alias, error)
 
     worker_of(backend).submit(job)
 
 
 def _forget_parent() -> None:
     global _workers_mutex
-    _workers_mutex = threading.Lock()
+    _workers_mutex = threading.RLock()
     watchdog._reset()
 
 

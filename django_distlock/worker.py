@@ -79,8 +79,12 @@ class Worker:
             time.sleep(0.005)
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
+        while True:
+            job = self._next()
+            if job is None:
+                return
             self._carry_out(job)
+            del job  # and what it refers to, while we wait for the next one
 
     def _next(self) -> Job | None:
         tidy = self._after_jobs is not None
@@ -102,7 +106,7 @@ class Worker:
     def _carry_out(self, job: Job) -> None:
         try:
             job()
-        except Exception:
+        except BaseException:  # sys.exit() in a user's callback ends no process from a thread
             logger.exception("A job of %s failed", self._name)
         finally:
             self._busy = False

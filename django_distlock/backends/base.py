@@ -18,6 +18,7 @@ from ..conf import AliasConf, OptionSpec, parse_options
 from ..durations import MAX_TTL
 from ..exceptions import LockBackendError, LockNotHeldError, StoreConflictError
 from ..names import check_name, key_of
+from ..offloop import to_the_end
 from ..signals import Tell, lock_forced
 from ..values import Claim, Grant, LockInfo, Refusal
 
@@ -162,12 +163,15 @@ class BaseLockBackend:
         `TestCase` would not be seen; others a small pool of the alias's own, because asyncio's
         default executor is the user's, and waiters would fill it.
         """
+        return await to_the_end(work, self._start)
+
+    def _start(self, work: Callable[[], None]) -> asyncio.Future[None]:
         if self.thread_sensitive:
-            return await sync_to_async(work, thread_sensitive=True)()
+            return asyncio.ensure_future(sync_to_async(work, thread_sensitive=True)())
         if self._executor is None:
             self._executor = ThreadPoolExecutor(4, thread_name_prefix=f"distlock-{self.alias}")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, copy_context().run, work)
+        return loop.run_in_executor(self._executor, copy_context().run, work)
 
     def _failure(self, verb: str, error: Exception, name: str | None) -> LockBackendError:
         conflict = self.is_conflict(error)

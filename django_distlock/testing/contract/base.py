@@ -1,0 +1,237 @@
+"""What the parts of the contract suite share: fixtures, hooks, and which tests apply."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar, cast
+
+import pytest
+
+from ...backends.base import BaseLockBackend
+from ...handler import locks
+from ...lock import Lock, lock
+from ...values import Claim
+from ..processes import Process
+from ..worlds import WORLDS, Actor, TaskWorld, ThreadWorld, World, eventually, until
+
+__all__ = ["ContractBase", "applies_to_all", "lacks", "needs"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def needs(*flags: str, exclusive: bool = True) -> Callable[[F], F]:
+    """Let a test apply to backends only that have all of these flags or hooks.
+
+    And that exclude anybody at all, unless ``exclusive`` is False.
+    """
+
+    def mark(test: F) -> F:
+        cast("Any", test).needs = ("exclusive", *flags) if exclusive else flags
+        return test
+
+    return mark
+
+
+def lacks(flag: str) -> Callable[[F], F]:
+    """Let a test apply to backends only that do not have this flag."""
+
+    def mark(test: F) -> F:
+        cast("Any", test).needs = () if flag == "exclusive" else ("exclusive",)
+        cast("Any", test).lacks = flag
+        return test
+
+    return mark
+
+
+def applies_to_all(test: F) -> F:
+    """Let a test apply to every backend, also to one that excludes nobody."""
+    return needs(exclusive=False)(test)
+
+
+def _driven(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return a plain test that runs ``body`` on an event loop, in the world of its fixtures."""
+
+    @functools.wraps(body)
+    def test(self: ContractBase, **fixtures: Any) -> None:
+        world = next(each for each in fixtures.values() if isinstance(each, World))
+        asyncio.run(self._play(world, lambda: body(self, **fixtures)))
+
+    return test
+
+
+class ContractBase:
+    """The parts of the suite derive from this, and with them the class that a user writes.
+
+    ``alias`` is the alias of DISTLOCKS to test. The other attributes and methods down to `backend`
+    say what is different about a store or a machine.
+    """
+
+    alias: ClassVar[str] = ""
+    short: ClassVar[float] = 0.2
+    """Seconds; the ttl of leases that are meant to run out."""
+    hand_over: ClassVar[float] = 1.0
+    """Seconds in which a waiter gets a lock that is freed."""
+    round_trip: ClassVar[float] = 0.3
+    """Seconds that the store may take for an answer, on a busy machine."""
+    own_processes: ClassVar[bool] = True
+    """Whether another process can use the alias; False for a database in memory."""
+    store_clock: ClassVar[bool] = True
+    """Whether the store has a clock of its own; False where all its users share the host's."""
+
+    def restart_store(self) -> None:
+        """Stop the store's server and start it again on its data."""
+        raise NotImplementedError
+
+    def hang_store(self) -> AbstractContextManager[None]:
+        """Keep the store's server from answering, with its connections open."""
+        raise NotImplementedError
+
+    def open_connections(self) -> int:
+        """Return how many connections this process has open to the store."""
+        return 0
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        """Return a backend for the same store as ``self.alias``, with another PREFIX."""
+        backend = self.backend()
+        return type(backend)(alias, replace(backend.conf, prefix=prefix))
+
+    @classmethod
+    def backend(cls) -> BaseLockBackend:
+        """Return the backend under test."""
+        return locks[cls.alias]
+
+    # -- which tests apply ---------------------------------------------------------------------
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, body in list(vars(cls).items()):
+            if name.startswith("test_") and inspect.iscoroutinefunction(body):
+                setattr(cls, name, _driven(body))
+        if cls.alias:
+            for name in cls.applicable():
+                if not cls.applies(getattr(cls, name)):
+                    setattr(cls, name, None)  # which pytest does not collect
+
+    @classmethod
+    def applicable(cls) -> list[str]:
+        """Return the names of the suite's tests, as far as they apply."""
+        return [name for name in dir(cls) if name.startswith("test_") and getattr(cls, name)]
+
+    @classmethod
+    def applies(cls, test: Callable[..., Any]) -> bool:
+        """Tell whether the flags of the backend and the hooks of this class let a test apply."""
+        wanted = getattr(test, "needs", ("exclusive",))
+        unwanted = getattr(test, "lacks", None)
+        return all(map(cls.has, wanted)) and not (unwanted and cls.has(unwanted))
+
+    @classmethod
+    def has(cls, flag: str) -> bool:
+        """Tell whether the backend has a flag, or this class offers a hook."""
+        if flag == "processes":
+            return cls.own_processes and cls.backend().scope != "process"
+        if flag in ("restart_store", "hang_store"):
+            return getattr(cls, flag) is not getattr(ContractBase, flag)
+        if flag in ("own_processes", "store_clock"):
+            return bool(getattr(cls, flag))
+        return bool(getattr(cls.backend(), flag))
+
+    # -- fixtures ------------------------------------------------------------------------------
+
+    @pytest.fixture(params=sorted(WORLDS))
+    def world(self, request: pytest.FixtureRequest) -> World:
+        """Give a test that runs in both worlds."""
+        return WORLDS[request.param](self.alias)
+
+    @pytest.fixture
+    def threads(self) -> ThreadWorld:
+        """Give a test that is about threads."""
+        return ThreadWorld(self.alias)
+
+    @pytest.fixture
+    def tasks(self) -> TaskWorld:
+        """Give a test that is about tasks."""
+        return TaskWorld(self.alias)
+
+    @pytest.fixture
+    def twins(self) -> Iterator[Callable[[str], BaseLockBackend]]:
+        """Give a function that returns another alias for the same store, with another PREFIX."""
+        made: list[str] = []
+
+        def make(prefix: str) -> BaseLockBackend:
+            made.append(f"{self.alias}-twin{len(made)}")
+            locks[made[-1]] = self.twin(made[-1], prefix)
+            return locks[made[-1]]
+
+        yield make
+        for alias in made:
+            del locks[alias]
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def closed_at_the_end(cls) -> Iterator[None]:
+        """Close the alias after all tests, and see that its threads end."""
+        cls.backend()
+        yield
+        del locks[cls.alias]
+        asyncio.run(until(lambda: not cls._threads(), within=3.0))
+
+    @classmethod
+    def _threads(cls) -> list[str]:
+        ours = f"distlock-{cls.alias}"
+        names = [thread.name for thread in threading.enumerate()]
+        return [name for name in names if name == ours or name.startswith(f"{ours}_")]
+
+    async def _play(self, world: World, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a test in its world, and see that it leaves neither locks nor connections."""
+        before = self.open_connections()
+        async with world:
+            await body()
+            # What was left to expire needs its time; nothing else may be there.
+            within = self.ends_within(self.short) + 1
+            looker = world.actor()
+            backend = self.backend()
+
+            async def clean() -> bool:
+                return not await looker.held(backend, world.prefix)
+
+            await eventually(clean, within)
+        gc.collect()
+        await until(lambda: self.open_connections() <= before)
+
+    # -- what tests are written with -----------------------------------------------------------
+
+    def lock(self, name: str, **options: Any) -> Lock:
+        """Return a lock of the alias under test; its ttl outlasts the test unless given."""
+        return lock(name, using=self.alias, **{"ttl": 20.0, **options})
+
+    def claim(self, name: str, ttl: float = 20.0, backend: BaseLockBackend | None = None) -> Claim:
+        """Return a claim by a new owner, for calling primitives."""
+        key = (backend or self.backend()).key(name)
+        return Claim(name, key, secrets.token_hex(16), ttl)
+
+    def ends_within(self, ttl: float) -> float:
+        """Return the seconds after which a lock whose holder vanished is free at the latest."""
+        backend = self.backend()
+        return backend.max_ttl(ttl) + backend.grace
+
+    async def nobody_holds(self, actor: Actor, name: str, within: float) -> None:
+        """Wait until the store shows no holder of ``name``."""
+
+        async def ask() -> bool:
+            return await actor.call(self.backend(), "inspect", name) is None
+
+        await eventually(ask, within)
+
+    @asynccontextmanager
+    async def process(self, world: World) -> AsyncIterator[Process]:
+        """Run another process that takes locks in the same world."""
+        async with Process(world.kind, self.alias) as process:
+            yield process

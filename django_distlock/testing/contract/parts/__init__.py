@@ -1,0 +1,37 @@
+"""The parts of the contract suite, a file for each promise."""
+
+from __future__ import annotations
+
+from .answers import Answers
+from .exclusion import Exclusion
+from .fencing import Fencing
+from .flags import Flags
+from .groups import Groups
+from .handing import Handing
+from .inputs import Inputs
+from .leftovers import Leftovers
+from .liveness import Liveness
+from .names import Names
+from .ownership import Ownership
+from .reentry import Reentry
+from .told import Told
+from .visible import Visible
+from .waiting import Waiting
+
+__all__ = [
+    "Answers",
+    "Exclusion",
+    "Fencing",
+    "Flags",
+    "Groups",
+    "Handing",
+    "Inputs",
+    "Leftovers",
+    "Liveness",
+    "Names",
+    "Ownership",
+    "Reentry",
+    "Told",
+    "Visible",
+    "Waiting",
+]

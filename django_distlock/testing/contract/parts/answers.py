@@ -1,0 +1,148 @@
+"""8. The store did what it was asked, and its answer never came; or it was not even asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from .... import LeaseLostError, LockBackendError
+from ...taps import failing, tap
+from ...worlds import World
+from ..base import ContractBase
+
+__all__ = ["Answers"]
+
+SOON = 2.0  # seconds in which what could not be withdrawn at once is withdrawn
+
+
+class Answers(ContractBase):
+    """Lost answers, and errors of the store."""
+
+    async def _freed_soon(self, world: World, name: str) -> None:
+        """Fail unless nobody holds the lock in a moment, and it can be had then."""
+        looker = world.actor()
+        await self.nobody_holds(looker, name, within=SOON)
+        await looker.release(await looker.take(self.lock(name)))
+
+    async def test_the_answer_to_acquire_is_lost(self, world: World) -> None:
+        """Raise, for the lock cannot be counted on, and give back what was granted."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        lock = self.lock(name)
+        for wait in (0, 0.3):
+            with (
+                failing(backend, "try_acquire", answered=True),
+                pytest.raises(LockBackendError) as failed,
+            ):
+                await a.acquire(lock, wait=wait)
+            cause = failed.value.__cause__
+            assert "was cut" in str(cause)
+            assert (failed.value.name, failed.value.alias) == (name, self.alias)
+            await self._freed_soon(world, name)
+
+    async def test_the_store_stays_away_for_a_while(self, world: World) -> None:
+        """Withdraw the unanswered attempt as soon as the store is back."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        lock = self.lock(name)
+        with failing(backend, "release", times=3):
+            with (
+                failing(backend, "try_acquire", answered=True),
+                pytest.raises(LockBackendError),
+            ):
+                await a.enter(lock)
+            await self._freed_soon(world, name)
+
+    async def test_nothing_was_granted_by_a_store_that_failed(self, world: World) -> None:
+        """Raise when the request never reached the store, and hurt nobody who holds."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        lock = self.lock(world.name())
+        lease = await b.take(lock)
+        with failing(backend, "try_acquire"), pytest.raises(LockBackendError):
+            await a.acquire(lock, wait=5)
+        await asyncio.sleep(0.1)  # the withdrawal in the background
+        await b.renew(lease)
+        await b.release(lease)
+
+    async def test_a_conflict_after_the_grant(self, world: World) -> None:
+        """Ask again when the store says so; what the first request got is ours."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        for wait in (0, 5):
+            name = world.name(str(wait))
+            lock = self.lock(name)
+            with (
+                tap(backend, "try_acquire") as calls,
+                failing(backend, "try_acquire", answered=True, times=1, conflict=True),
+            ):
+                lease = await a.take(lock, wait=wait)
+            assert calls.answered == 2
+            assert await b.acquire(lock, wait=0) is None
+            (info,) = await b.held(backend, name)
+            assert info.fencing_token == lease.fencing_token
+            await a.release(lease)
+            await self._freed_soon(world, name)
+
+    async def test_the_answer_to_release_is_lost(self, world: World) -> None:
+        """Raise, but free the lock; a second release then finds it gone and hurts nobody."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        with failing(backend, "release", answered=True), pytest.raises(LockBackendError):
+            await a.release(lease)
+        theirs = await b.take(lock)
+        with pytest.raises(LeaseLostError):
+            await a.release(lease)
+        await b.renew(theirs)
+        await b.release(theirs)
+
+    async def test_a_release_that_failed_can_be_repeated(self, world: World) -> None:
+        """Keep the lease when the request to free it did not reach the store."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        with failing(backend, "release"), pytest.raises(LockBackendError):
+            await a.release(lease)
+        assert await b.acquire(lock, wait=0) is None
+        lease.check()
+        await a.release(lease)
+        await b.release(await b.take(lock))
+
+    async def test_a_block_whose_release_failed(self, world: World) -> None:
+        """Free the lock in the background when a block could not, and let its own error win."""
+        a, backend = world.actor(), self.backend()
+        for error in (None, ValueError("of the body")):
+            name = world.name(str(error))
+            lock = self.lock(name)
+            await a.enter(lock)
+            with failing(backend, "release", times=2):
+                if error is None:
+                    with pytest.raises(LockBackendError):
+                        await a.leave(lock)
+                else:
+                    await a.leave(lock, error)
+                await self._freed_soon(world, name)
+
+    async def test_a_renewal_that_failed(self, world: World) -> None:
+        """Raise when a renewal got no answer, and keep the lease for what it is sure of."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        for answered in (False, True):
+            lock = self.lock(world.name(str(answered)), renew=False)
+            lease = await a.take(lock)
+            with failing(backend, "renew", answered=answered), pytest.raises(LockBackendError):
+                await a.renew(lease, 600)
+            lease.check()
+            assert lease.remaining() <= 20
+            assert await b.acquire(lock, wait=0) is None
+            await a.release(lease)
+
+    async def test_a_conflict_at_release_and_renewal(self, world: World) -> None:
+        """Ask again when the store had a conflict."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        with failing(backend, "renew", times=2, conflict=True):
+            await a.renew(lease)
+        with failing(backend, "release", times=2, conflict=True):
+            await a.release(lease)
+        await b.release(await b.take(lock))

@@ -1,0 +1,127 @@
+"""A flag that is False is held to that too, so that none can hide a failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from .... import Lease, UnsupportedOperationError
+from ....values import Grant, Refusal
+from ...worlds import TaskWorld, World
+from ..base import ContractBase, lacks, needs
+
+__all__ = ["Flags"]
+
+
+class Flags(ContractBase):
+    """What a backend says that it cannot do."""
+
+    @lacks("exclusive")
+    async def test_it_excludes_nobody(self, world: World) -> None:
+        """Grant a name to everybody, and show nobody."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name())
+        leases = [await a.take(lock), await b.take(lock)]
+        assert not await a.locked(lock)
+        assert await a.held(self.backend()) == []
+        for actor, lease in zip((a, b), leases, strict=True):
+            assert isinstance(lease, Lease)
+            await actor.release(lease)
+
+    @lacks("supports_fencing")
+    async def test_it_has_no_fencing_tokens(self, world: World) -> None:
+        """Raise when the token is asked for, rather than give one that may be wrong."""
+        a = world.actor()
+        lease = await a.take(self.lock(world.name()))
+        with pytest.raises(UnsupportedOperationError):
+            _ = lease.fencing_token
+        await a.release(lease)
+
+    @lacks("fair")
+    async def test_the_last_to_come_may_be_first(self, world: World) -> None:
+        """Grant to whoever asks first after the release, though another has asked before."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        holder, early, late = self.claim(name), self.claim(name), self.claim(name)
+        assert isinstance(await a.call(backend, "try_acquire", holder, 1.0), Grant)
+        assert isinstance(await a.call(backend, "try_acquire", early, 1.0), Refusal)
+        await a.call(backend, "release", holder)
+        assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Grant)
+        await a.call(backend, "release", late)
+        await a.call(backend, "release", early)
+
+    @lacks("queues")
+    async def test_a_refused_attempt_leaves_nothing(self, world: World) -> None:
+        """Need no withdrawal after a refusal: nobody stands in a queue."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        holder, refused = self.claim(name), self.claim(name)
+        await a.call(backend, "try_acquire", holder, 1.0)
+        assert isinstance(await a.call(backend, "try_acquire", refused, 1.0), Refusal)
+        assert await a.call(backend, "release", holder) is True
+        assert await a.call(backend, "release", refused) is False
+        assert await a.call(backend, "inspect", name) is None
+
+    @lacks("notifies")
+    async def test_a_pause_sleeps_on(self, world: World) -> None:
+        """Pause for the time given, also when the lock is freed meanwhile."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        name = world.name()
+        holder, waiter = self.claim(name), self.claim(name)
+        await a.call(backend, "try_acquire", holder, 1.0)
+        await a.call(backend, "try_acquire", waiter, 1.0)
+        await b.call(backend, "release", holder)
+        started = time.monotonic()
+        await a.call(backend, "pause", waiter, 0.1)
+        assert time.monotonic() - started >= 0.1
+        await a.call(backend, "release", waiter)
+
+    @lacks("counts_waiters")
+    async def test_waiters_are_not_counted(self, world: World) -> None:
+        """Say that the number is not known, rather than a number."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        holder, waiter = self.claim(name), self.claim(name)
+        await a.call(backend, "try_acquire", holder, 1.0)
+        await a.call(backend, "try_acquire", waiter, 1.0)
+        (info,) = await a.held(backend, name)
+        assert info.waiters is None
+        for claim in (waiter, holder):
+            await a.call(backend, "release", claim)
+
+    @lacks("native_async")
+    async def test_the_event_loop_is_not_blocked(self, tasks: TaskWorld) -> None:
+        """Make blocking calls to the store off the event loop's thread."""
+        backend = self.backend()
+        assert not hasattr(backend, "atry_acquire")
+        assert await backend.off_loop(threading.get_ident) != threading.get_ident()
+
+    @needs("thread_sensitive", exclusive=False)
+    async def test_the_database_thread_is_used(self, tasks: TaskWorld) -> None:
+        """Make blocking calls where Django's database connections are."""
+        backend = self.backend()
+        there = await sync_to_async(threading.get_ident, thread_sensitive=True)()
+        assert await backend.off_loop(threading.get_ident) == there
+
+    @lacks("thread_sensitive")
+    async def test_the_database_thread_is_left_alone(self, tasks: TaskWorld) -> None:
+        """Keep off the one thread that all synchronous code of a request shares."""
+        backend = self.backend()
+        there = await sync_to_async(threading.get_ident, thread_sensitive=True)()
+        assert await backend.off_loop(threading.get_ident) != there
+
+    @needs("own_processes", exclusive=False)
+    async def test_the_scope_is_as_said(self, world: World) -> None:
+        """Exclude other processes if the scope is more than the process, else not."""
+        a = world.actor()
+        name = world.name()
+        lease = await a.take(self.lock(name))
+        async with self.process(world) as process:
+            token = await process.acquire(name)
+            assert (token is None) == self.has("processes")
+            if token is not None:
+                await process.release(name)
+        await a.release(lease)

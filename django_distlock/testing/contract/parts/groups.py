@@ -1,0 +1,143 @@
+"""`lock_all`: all locks or none, in one order, within one wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .... import (
+    AlreadyHeldError,
+    InvalidLockError,
+    LeaseLostError,
+    LockBackendError,
+    LockGroup,
+    LockTimeoutError,
+    lock,
+    lock_all,
+)
+from ....backends.base import BaseLockBackend
+from ...taps import failing, untouchable
+from ...worlds import Actor, World
+from ..base import ContractBase, applies_to_all
+
+__all__ = ["Groups"]
+
+
+class Groups(ContractBase):
+    """Several locks at once."""
+
+    def _group(self, *names: str, **options: Any) -> LockGroup:
+        return lock_all(*map(self.lock, names), **options)
+
+    def _in_order(self, world: World, count: int) -> list[str]:
+        """Return names in the order in which groups take them."""
+        return sorted(map(world.name, map(str, range(count))), key=self.backend().key)
+
+    @applies_to_all
+    async def test_all_are_obtained_in_the_order_given(self, world: World) -> None:
+        """Return a lease for each name, in the order of the names, and free all at the end."""
+        a = world.actor()
+        names = self._in_order(world, 4)
+        for order in (names, names[::-1]):
+            group = self._group(*order)
+            leases = await a.enter(group)
+            assert [lease.name for lease in leases] == order
+            for lease in leases:
+                lease.check()
+            await a.leave(group)
+            assert not any([await a.locked(self.lock(name)) for name in names])
+        assert await a.take(lock_all()) == ()
+
+    async def test_all_or_none(self, world: World) -> None:
+        """Take none when one of them is held, whichever it is."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        names = self._in_order(world, 3)
+        for name in names:
+            lease = await b.take(self.lock(name))
+            assert await a.acquire(self._group(*names), wait=0) is None
+            with pytest.raises(LockTimeoutError) as refused:
+                await a.enter(self._group(*names, wait=0.05))
+            assert refused.value.name == name
+            for other in names:
+                if other != name:
+                    await c.release(await c.take(self.lock(other)))
+            await b.release(lease)
+        for lease in await a.take(self._group(*names)):
+            await a.release(lease)
+
+    async def test_an_error_half_way_leaves_none(self, world: World) -> None:
+        """Give back what was taken when the store fails, or one is held already, half way."""
+        a, backend = world.actor(), self.backend()
+        names = self._in_order(world, 3)
+        lease = await a.take(self.lock(names[2]))
+        with pytest.raises(AlreadyHeldError):
+            await a.acquire(self._group(*names), wait=0)
+        lease.check()
+        await a.release(lease)
+        with failing(backend, "try_acquire", answered=True), pytest.raises(LockBackendError):
+            await a.acquire(self._group(*names), wait=0)
+
+    async def test_groups_do_not_wait_for_each_other(self, world: World) -> None:
+        """Take the locks in one order, so that nobody waits for one who waits for him."""
+        names = self._in_order(world, 3)
+        actors = [world.actor(), world.actor()]
+
+        async def turns(actor: Actor, order: list[str]) -> None:
+            for _ in range(5):
+                for lease in await actor.take(self._group(*order), wait=20):
+                    await actor.release(lease)
+
+        started = time.monotonic()
+        await asyncio.gather(turns(actors[0], names), turns(actors[1], names[::-1]))
+        assert time.monotonic() - started < 15
+
+    async def test_the_wait_is_for_all_of_them(self, world: World) -> None:
+        """Wait for all locks together no longer than asked for."""
+        a, b = world.actor(), world.actor()
+        first, second = self._in_order(world, 2)
+        early, late = await b.take(self.lock(first)), await b.take(self.lock(second))
+        started = time.monotonic()
+        waiting = a.begin(self._group(second, first), wait=0.4)
+        await asyncio.sleep(0.2)
+        await b.release(early)
+        assert await waiting is None
+        assert 0.4 <= time.monotonic() - started <= 0.4 + 0.1 + self.round_trip
+        await b.release(late)
+
+    @applies_to_all
+    async def test_a_name_given_twice(self, world: World) -> None:
+        """Refuse it before the store is touched."""
+        a = world.actor()
+        name, other = world.name(), world.name("other")
+        with untouchable(self.backend()), pytest.raises(InvalidLockError) as refused:
+            await a.acquire(self._group(name, other, name), wait=0)
+        assert refused.value.name == name
+
+    async def test_aliases_may_be_mixed(
+        self, world: World, twins: Callable[[str], BaseLockBackend]
+    ) -> None:
+        """Take the same name of two aliases: they are two locks."""
+        a, b = world.actor(), world.actor()
+        locks = [self.lock(world.name()), lock(world.name(), using=twins(world.prefix).alias)]
+        leases = await a.take(lock_all(*locks))
+        for each in locks:
+            assert await b.acquire(each, wait=0) is None
+        for lease in leases:
+            await a.release(lease)
+
+    async def test_one_that_was_lost(self, world: World) -> None:
+        """Tell of a lost one at the end of the block, and free the others nevertheless."""
+        a, b = world.actor(), world.actor()
+        names = self._in_order(world, 3)
+        for name in names:
+            group = self._group(*names)
+            await a.enter(group)
+            await b.force(self.backend(), name)
+            with pytest.raises(LeaseLostError) as lost:
+                await a.leave(group)
+            assert lost.value.name == name
+            assert not any([await b.locked(self.lock(each)) for each in names])

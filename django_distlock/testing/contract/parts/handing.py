@@ -1,0 +1,126 @@
+"""2. Handing a held lock on: to another process by a handle, to a thread or task by adopting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from .... import InvalidLockError, Lease, LeaseLostError, LockNotHeldError
+from ...worlds import World
+from ..base import ContractBase, needs
+
+__all__ = ["Handing"]
+
+
+class Handing(ContractBase):
+    """Detach, attach and adopt."""
+
+    async def test_a_detached_lease_is_attached(self, world: World) -> None:
+        """Keep the lock and its token on the way from one actor to another."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        handle = await a.do(lease.detach)
+        assert isinstance(handle, str)
+        for call in (a.do(lease.check), a.renew(lease), a.release(lease)):
+            with pytest.raises(LockNotHeldError):
+                await call
+        assert lease.remaining() == 0
+        assert await c.acquire(lock, wait=0) is None
+        assert await a.acquire(lock, wait=0) is None  # it is nobody's here, so no AlreadyHeldError
+        taken = await b.attach(handle)
+        assert taken.fencing_token == lease.fencing_token
+        assert taken.remaining() > 0
+        await b.release(taken)
+        with pytest.raises(LeaseLostError):
+            await c.attach(handle)
+        await c.release(await c.take(lock))
+
+    async def test_the_attaching_one_holds(self, world: World) -> None:
+        """Count the one who attached as the holder for re-entry, and no other."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        taken = await b.attach(await a.do((await a.take(lock)).detach))
+        again = await b.take(lock)
+        assert again.fencing_token == taken.fencing_token
+        assert await a.acquire(lock, wait=0) is None
+        await b.release(again)
+        await b.release(taken)
+
+    async def test_a_block_may_hand_its_lease_on(self, world: World) -> None:
+        """Leave a block quietly whose lease was detached in the body, and do not release it."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name())
+        handle = await a.do((await a.enter(lock)).detach)
+        await a.leave(lock)
+        assert await b.acquire(lock, wait=0) is None
+        await b.release(await b.attach(handle))
+
+    async def test_a_handle_is_good_for_the_ttl(self, world: World) -> None:
+        """Refuse a handle whose lease ran out on the way."""
+        a, b = world.actor(), world.actor()
+        lease = await a.take(self.lock(world.name(), ttl=self.short))
+        handle = await a.do(lease.detach)
+        await asyncio.sleep(self.ends_within(self.short) - self.backend().grace + 0.05)
+        with pytest.raises(LeaseLostError):
+            await b.attach(handle)
+
+    async def test_a_forged_handle_is_refused(self, world: World) -> None:
+        """Refuse what `detach` did not give, and what it gave of a lock that was forced since."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        handle = await a.do((await a.take(lock)).detach)
+        parts = json.loads(handle)
+        for forged in ("", "x", "{}", "[]", "null", "1", json.dumps([99, *parts[1:]])):
+            with pytest.raises(InvalidLockError):
+                await b.attach(forged)
+        parts[3] = "0" * len(parts[3])  # another owner
+        with pytest.raises(LeaseLostError):
+            await b.attach(json.dumps(parts))
+        await b.force(self.backend(), name)
+        with pytest.raises(LeaseLostError):
+            await b.attach(handle)
+
+    async def test_a_lease_taken_twice_is_not_detached(self, world: World) -> None:
+        """Keep a lease here whose other holder in this process would go without."""
+        a = world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        outer, inner = await a.take(lock), await a.take(lock)
+        with pytest.raises(LockNotHeldError):
+            await a.do(inner.detach)
+        await a.release(inner)
+        await a.release(outer)
+
+    @needs("processes")
+    async def test_a_lease_goes_to_another_process_and_back(self, world: World) -> None:
+        """Keep lock and token on the way to another process and back."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        lease = await a.take(lock)
+        async with self.process(world) as process:
+            token = await process.ask("attach", handle=await a.do(lease.detach))
+            assert token == lease.fencing_token
+            assert await b.acquire(lock, wait=0) is None
+            back: Lease = await a.attach(await process.ask("detach", name=name))
+            assert back.fencing_token == token
+            await process.ask("attach", handle=await a.do(back.detach))
+            await process.release(name)
+        await b.release(await b.take(lock))
+
+    async def test_an_adopted_lease_has_a_new_holder(self, world: World) -> None:
+        """Count the one who adopted as the holder, and its taker no more."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        lease = await a.take(lock)
+        await b.do(lease.adopt)
+        assert await a.acquire(lock, wait=0) is None
+        again = await b.take(lock)
+        assert again.fencing_token == lease.fencing_token
+        await b.release(again)
+        await b.release(lease)
+        with pytest.raises(LockNotHeldError):
+            await a.do(lease.adopt)

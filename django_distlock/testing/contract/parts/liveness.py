@@ -1,0 +1,114 @@
+"""3. A holder that vanishes frees the lock within ``backend.max_ttl(ttl) + backend.grace``."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from .... import Lease, LeaseLostError
+from ...processes import Process
+from ...taps import tap
+from ...worlds import World
+from ..base import ContractBase, needs
+
+__all__ = ["Liveness"]
+
+TTL = 0.5
+
+
+class Liveness(ContractBase):
+    """No dead lock, and no renewal for those who are gone."""
+
+    async def _free_within(self, world: World, name: str, seconds: float) -> None:
+        """Fail unless a waiter that comes now gets the lock in time."""
+        waiter = world.actor()
+        lease = await waiter.take(self.lock(name), wait=seconds)
+        await waiter.release(lease)
+
+    async def test_an_unrenewed_lease_runs_out(self, world: World) -> None:
+        """Free the lock when the ttl has passed, and not before its holder knows of it."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        lease = await a.take(self.lock(name, ttl=TTL, renew=False))
+        theirs = await b.take(lock, wait=self.ends_within(TTL))
+        assert lease.lost
+        await b.release(theirs)
+
+    async def test_a_dead_holders_lease_runs_out(self, world: World) -> None:
+        """Stop renewing when the thread or task that holds has ended, though the lease lives."""
+        a = world.actor()
+        lease = await a.take(self.lock(world.name(), ttl=TTL))
+        await a.close()
+        await self._free_within(world, lease.name, self.ends_within(TTL))
+        assert lease.lost
+
+    async def test_an_adopted_lease_outlives_its_taker(self, world: World) -> None:
+        """Renew on when another has adopted the lease of a thread or task that has ended."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name(), ttl=TTL)
+        lease = await a.take(lock)
+        await b.do(lease.adopt)
+        await a.close()
+        await asyncio.sleep(1.5 * TTL)
+        lease.check()
+        assert await c.acquire(lock, wait=0) is None
+        await b.release(lease)
+
+    async def test_a_dropped_lease_runs_out(self, world: World) -> None:
+        """Stop renewing when nobody has the lease object any more."""
+        a = world.actor()
+        name = world.name()
+        await a.take(self.lock(name, ttl=TTL))
+        gc.collect()
+        await self._free_within(world, name, self.ends_within(TTL))
+
+    async def test_a_lease_is_not_renewed_past_max_hold(self, world: World) -> None:
+        """Stop renewing after MAX_HOLD, by the lock or by the alias; the holder learns of it."""
+        a = world.actor()
+        lease = await a.take(self.lock(world.name(), ttl=TTL, max_hold=TTL))
+        await self._free_within(world, lease.name, TTL + self.ends_within(TTL))
+        with pytest.raises(LeaseLostError):
+            await a.release(lease)
+
+    @needs("processes")
+    async def test_a_killed_process_frees(self, world: World) -> None:
+        """Give a waiter the lock of a process that was killed while it held."""
+        a = world.actor()
+        name = world.name()
+        async with Process(world.kind, self.alias) as process:
+            assert await process.acquire(name, ttl=TTL) is not None
+            await asyncio.sleep(2 * TTL)  # it renews
+            assert await a.acquire(self.lock(name), wait=0) is None
+            waiting = a.begin(self.lock(name), wait=20)
+            await process.kill()
+            killed = time.monotonic()
+            lease = await waiting
+        assert isinstance(lease, Lease)
+        assert time.monotonic() - killed <= self.ends_within(TTL) + self.round_trip
+        await a.release(lease)
+
+    @needs("processes")
+    async def test_a_killed_waiter_is_not_waited_for(self, world: World) -> None:
+        """Pass a freed lock by those who died while they waited for it."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        lease = await a.take(lock)
+        async with Process(world.kind, self.alias) as process:
+            process.tell("acquire", name=name, wait=20, options={"ttl": TTL})
+            await asyncio.sleep(0.3)  # it waits, or is killed before it does: both are right
+            await process.kill()
+        with tap(self.backend(), "try_acquire") as calls:
+            waiting = b.begin(lock, wait=20)
+            await calls.came()
+            await a.release(lease)
+            freed = time.monotonic()
+            theirs = await waiting
+        assert isinstance(theirs, Lease)
+        bound = self.ends_within(TTL) if self.has("queues") else self.hand_over
+        assert time.monotonic() - freed <= bound + self.round_trip
+        await b.release(theirs)

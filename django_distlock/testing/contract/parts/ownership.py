@@ -1,0 +1,190 @@
+"""2. Only the owner releases or renews, compared in the store in the same step."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from .... import LeaseLostError, LockNotHeldError
+from ....values import Grant, Refusal
+from ...worlds import World
+from ..base import ContractBase, applies_to_all
+
+__all__ = ["Ownership"]
+
+
+class Ownership(ContractBase):
+    """Symmetry: what one took, no other gives back."""
+
+    @applies_to_all
+    async def test_releasing_twice_is_an_error(self, world: World) -> None:
+        """Refuse the second release, and everything else that needs the lease."""
+        a = world.actor()
+        lease = await a.take(self.lock(world.name()))
+        await a.release(lease)
+        for again in (a.release(lease), a.renew(lease), a.do(lease.check), a.do(lease.detach)):
+            with pytest.raises(LockNotHeldError) as refused:
+                await again
+            assert not isinstance(refused.value, LeaseLostError)
+            assert refused.value.name == lease.name
+
+    async def test_releasing_twice_spares_the_next_holder(self, world: World) -> None:
+        """Leave the next holder's lock alone."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        await a.release(lease)
+        theirs = await b.take(lock)
+        with pytest.raises(LockNotHeldError):
+            await a.release(lease)
+        assert await c.acquire(lock, wait=0) is None
+        await b.release(theirs)
+
+    async def test_a_stranger_cannot_release_or_renew(self, world: World) -> None:
+        """Compare the owner in the store: held or not, only the owner gets a yes."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        mine, stranger = self.claim(name), self.claim(name)
+        for verb in ("release", "renew"):
+            assert await a.call(backend, verb, stranger) is False
+        assert isinstance(await a.call(backend, "try_acquire", mine, 1.0), Grant)
+        for verb in ("release", "renew"):
+            assert await a.call(backend, verb, stranger) is False
+        for claims in ([], [stranger], [mine], [stranger, mine], [mine, stranger]):
+            answers = [claim is mine for claim in claims]
+            assert await a.call(backend, "renew_many", claims) == answers
+        assert isinstance(await a.call(backend, "try_acquire", stranger, 1.0), Refusal)
+        assert await a.call(backend, "renew", mine) is True
+        assert await a.call(backend, "release", mine) is True
+        for verb in ("release", "renew"):
+            assert await a.call(backend, verb, mine) is False
+
+    async def test_a_batch_is_answered_one_by_one(self, world: World) -> None:
+        """Renew many claims of different ttls, some of them lost, and say which is which."""
+        a, backend = world.actor(), self.backend()
+        claims = [self.claim(world.name(str(n)), ttl=20.0 + n % 3) for n in range(12)]
+        for claim in claims:
+            assert isinstance(await a.call(backend, "try_acquire", claim, 1.0), Grant)
+        lost = claims[::5]
+        for claim in lost:
+            await a.call(backend, "release", claim)
+        taken = self.claim(lost[0].name)
+        await a.call(backend, "try_acquire", taken, 1.0)
+        answers = await a.call(backend, "renew_many", claims)
+        assert answers == [claim not in lost for claim in claims]
+        for claim in [taken, *claims]:
+            assert await a.call(backend, "release", claim) is (claim not in lost)
+
+    async def test_an_expired_claim_is_nobodys(self, world: World) -> None:
+        """Refuse to renew or release what has expired, whether or not it was taken since."""
+        a, backend = world.actor(), self.backend()
+        for taken in (False, True):
+            name = world.name(str(taken))
+            late, next_one = self.claim(name, self.short), self.claim(name)
+            assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Grant)
+            await self.nobody_holds(a, name, within=self.ends_within(self.short))
+            if taken:
+                assert isinstance(await a.call(backend, "try_acquire", next_one, 1.0), Grant)
+            for verb in ("renew", "release"):
+                assert await a.call(backend, verb, late) is False
+            if taken:
+                assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Refusal)
+                assert await a.call(backend, "release", next_one) is True
+
+    async def test_a_late_holder_learns_of_it(self, world: World) -> None:
+        """Raise when a lease is released or renewed after its time, and spare the next holder."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        brief = self.lock(name, ttl=self.short, renew=False)
+        late = await a.take(brief)
+        lease = await b.take(lock, wait=self.ends_within(self.short))
+        assert late.remaining() == 0
+        for call in (a.renew(late), a.renew(late, 20), a.do(late.check), a.release(late)):
+            with pytest.raises(LeaseLostError):
+                await call
+        assert await c.acquire(lock, wait=0) is None
+        await b.release(lease)
+
+    async def test_a_forced_holder_spares_its_successor(self, world: World) -> None:
+        """Refuse a holder who does not know yet that its lock was forced and taken by another."""
+        a, b, c, backend = world.actor(), world.actor(), world.actor(), self.backend()
+        for what in ("release", "renew"):
+            name = world.name(what)
+            lock = self.lock(name)
+            stale = await a.take(lock)
+            await c.force(backend, name)
+            lease = await b.take(lock)
+            with pytest.raises(LeaseLostError) as lost:
+                await (a.release(stale) if what == "release" else a.renew(stale))
+            assert lost.value.name == name
+            assert await c.acquire(lock, wait=0) is None
+            lease.check()
+            await b.renew(lease)
+            await b.release(lease)
+
+    async def test_an_owner_asking_twice_is_granted_once(self, world: World) -> None:
+        """Answer a repeated request with the same token; one release undoes it."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        claim, other = self.claim(name), self.claim(name)
+        first = await a.call(backend, "try_acquire", claim, 1.0)
+        before = await a.call(backend, "inspect", name)
+        await asyncio.sleep(0.05)
+        again = await a.call(backend, "try_acquire", claim, 1.0)
+        assert first.fencing_token == again.fencing_token
+        after = await a.call(backend, "inspect", name)
+        assert abs(after.acquired_at - before.acquired_at) < timedelta(milliseconds=10)
+        if after.expires_at is not None:
+            assert after.expires_at > before.expires_at  # the ttl starts anew
+        assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Refusal)
+        assert await a.call(backend, "release", claim) is True
+        assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Grant)
+        assert await a.call(backend, "release", other) is True
+
+    async def test_a_lease_may_be_released_by_another_actor(self, world: World) -> None:
+        """Let a lease travel: it is the lease that frees, not the thread or task."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        await b.renew(lease)
+        await b.release(lease)
+        await a.release(await a.take(lock))  # nor does its taker hold it in any way
+
+    async def test_two_who_release_at_once(self, world: World) -> None:
+        """Let one of them do it, and tell the other."""
+        a, b = world.actor(), world.actor()
+        for turn in range(3):
+            lock = self.lock(world.name(str(turn)))
+            lease = await a.take(lock)
+            ends = await asyncio.gather(a.release(lease), b.release(lease), return_exceptions=True)
+            errors = [end for end in ends if end is not None]
+            assert len(errors) == 1
+            assert isinstance(errors[0], LockNotHeldError)
+            await b.release(await b.take(lock))
+
+    async def test_forcing_compares_the_token(self, world: World) -> None:
+        """Break the grant that was seen, never a newer one."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        name = world.name()
+        lock = self.lock(name, metadata={"why": "test"})
+        with pytest.raises(LockNotHeldError):
+            await b.force(backend, name)
+        lease = await a.take(lock)
+        old = lease.fencing_token
+        with pytest.raises(LockNotHeldError):
+            await b.force(backend, name, old - 1)
+        lease.check()
+        await a.release(lease)
+        lease = await a.take(lock)
+        with pytest.raises(LockNotHeldError):
+            await b.force(backend, name, old)
+        await a.renew(lease)
+        info = await b.force(backend, name, lease.fencing_token)
+        assert (info.name, info.fencing_token) == (name, lease.fencing_token)
+        assert info.metadata == {"why": "test"}
+        with pytest.raises(LeaseLostError):
+            await a.release(lease)
+        await b.release(await b.take(lock))

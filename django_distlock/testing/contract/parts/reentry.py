@@ -1,0 +1,160 @@
+"""9. Acquiring what one holds already is an error, or nests; and who "one" is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from .... import AlreadyHeldError, Lease, LeaseLostError, LockNotAcquiredError, LockNotHeldError
+from ...processes import Process
+from ...worlds import TaskWorld, World
+from ..base import ContractBase, applies_to_all, needs
+
+__all__ = ["Reentry"]
+
+
+class Reentry(ContractBase):
+    """Re-entry."""
+
+    @applies_to_all
+    async def test_waiting_for_oneself_is_an_error(self, world: World) -> None:
+        """Raise at once, however long the wait, and keep the lock as it is."""
+        a = world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        lease = await a.take(lock)
+        started = time.monotonic()
+        for wait in (0, 20, None):
+            with pytest.raises(AlreadyHeldError) as refused:
+                await a.acquire(lock, wait=wait)
+            assert (refused.value.name, refused.value.alias) == (name, self.alias)
+        with pytest.raises(AlreadyHeldError):
+            await a.enter(self.lock(name))
+        assert time.monotonic() - started < 4 * self.round_trip
+        lease.check()
+        await a.release(lease)
+        await a.release(await a.take(lock))
+
+    async def test_the_last_release_frees(self, world: World) -> None:
+        """Count the acquisitions of a reentrant lock, all under one token."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        leases = [await a.take(lock) for _ in range(3)]
+        assert len({lease.fencing_token for lease in leases}) == 1
+        while len(leases) > 1:
+            done = leases.pop(0)  # in any order
+            await a.release(done)
+            with pytest.raises(LockNotHeldError):
+                await a.release(done)  # twice: no other acquisition pays for it
+            leases[0].check()
+            assert await b.acquire(lock, wait=0) is None
+        await a.release(leases[0])
+        await b.release(await b.take(lock))
+
+    async def test_blocks_nest(self, world: World) -> None:
+        """Nest blocks, and free at the end of the outermost, also when one ends by an error."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        outer = await a.enter(lock)
+        inner = await a.enter(lock)
+        assert inner.fencing_token == outer.fencing_token
+        await a.leave(lock, ValueError("of the inner body"))
+        outer.check()
+        assert await b.acquire(lock, wait=0) is None
+        await a.leave(lock)
+        await b.release(await b.take(lock))
+
+    async def test_others_do_not_re_enter(self, world: World) -> None:
+        """Refuse another thread or task, also one that comes after the holder's end."""
+        holder = world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        lease = await holder.take(lock)
+        for _ in range(3):
+            other = world.actor()
+            assert await other.acquire(lock, wait=0) is None
+        await holder.close()
+        for _ in range(3):  # one of them may be given the ended one's id by the system
+            other = world.actor()
+            assert await other.acquire(lock, wait=0) is None
+            await other.close()
+        await world.actor().release(lease)
+
+    async def test_a_child_task_is_somebody_else(self, tasks: TaskWorld) -> None:
+        """Refuse a child of the task that holds, and tell that the parent may wait for it."""
+        a = tasks.actor()
+        lock = self.lock(tasks.name(), reentrant=True, wait=0)
+
+        async def parent() -> None:
+            async with lock:
+                assert await asyncio.create_task(lock.aacquire()) is None
+                with pytest.raises(LockNotAcquiredError, match="same chain of calls"):
+                    await asyncio.create_task(lock.__aenter__())
+
+        await a.run(parent)
+
+    async def test_tasks_that_share_a_thread(self, tasks: TaskWorld) -> None:
+        """Grant to one of two tasks whose synchronous parts run on the same thread."""
+        lock = self.lock(tasks.name(), reentrant=True)
+        actors = [tasks.actor(), tasks.actor()]
+
+        async def by_thread() -> Lease | None:
+            return await sync_to_async(lock.acquire, thread_sensitive=True)(wait=0)
+
+        answers = [await actor.run(by_thread) for actor in actors]
+        assert [lease is not None for lease in answers] == [True, False]
+        again = await actors[0].run(by_thread)  # the same flow of calls on the same thread
+        for lease in (again, answers[0]):
+            assert lease is not None
+            assert lease.fencing_token == getattr(answers[0], "fencing_token", None)
+            await actors[0].run(sync_to_async(lease.release, thread_sensitive=True))
+
+    async def test_a_forced_lock_is_not_held_already(self, world: World) -> None:
+        """Ask the store before saying so: it may have freed the lock behind our back."""
+        a, b, backend = world.actor(), world.actor(), self.backend()
+        for reentrant in (False, True):
+            name = world.name(str(reentrant))
+            lock = self.lock(name, reentrant=reentrant)
+            stale = await a.take(lock)
+            await b.force(backend, name)
+            lease = await a.take(lock)
+            assert lease.fencing_token > stale.fencing_token
+            assert stale.lost
+            with pytest.raises(LeaseLostError):
+                await a.release(stale)
+            lease.check()
+            assert await b.acquire(lock, wait=0) is None
+            await b.force(backend, name)
+            theirs = await b.take(lock)
+            assert await a.acquire(lock, wait=0) is None
+            await b.release(theirs)
+
+    async def test_an_expired_lock_is_not_held_already(self, world: World) -> None:
+        """Take a lock anew whose former lease ran out."""
+        a = world.actor()
+        name = world.name()
+        lock = self.lock(name, ttl=self.short, renew=False)
+        late = await a.take(lock)
+        await asyncio.sleep(late.remaining() + 0.01)
+        lease = await a.take(self.lock(name), wait=self.ends_within(self.short))
+        assert late.lost
+        assert lease.fencing_token > late.fencing_token
+        await a.release(lease)
+
+    @needs("own_processes")
+    async def test_a_forked_child_holds_nothing(self, world: World) -> None:
+        """Refuse the parent's lease to a forked child, and leave it to the parent."""
+        name = world.name()
+        async with Process(world.kind, self.alias) as process:
+            token = await process.acquire(name, reentrant=True, ttl=20)
+            assert token is not None
+            child = await process.ask("fork", name=name)
+            acquired = child.pop("acquire")
+            assert set(child.values()) == {"LeaseLostError"}
+            # What lives in a process's memory, a child has of its own.
+            assert acquired == ("granted" if self.backend().scope == "process" else "refused")
+            assert await process.acquire(name, reentrant=True) == token  # the parent still holds
+            await process.release(name)
+            await process.release(name)

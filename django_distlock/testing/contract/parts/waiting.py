@@ -1,0 +1,226 @@
+"""6, 7 and 10. Waiters are woken, without a herd, and no wait is longer than it was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+import pytest
+
+from .... import Lease, LeaseLostError, Lock, LockBackendError
+from ...taps import tap
+from ...worlds import Actor, World
+from ..base import ContractBase, applies_to_all, needs
+
+__all__ = ["Waiting"]
+
+LONG = 20.0
+
+
+class Waiting(ContractBase):
+    """Waiting for a lock that another holds."""
+
+    async def test_a_freed_lock_goes_to_a_waiter(self, world: World) -> None:
+        """Grant a freed lock to the one who waits, soon."""
+        a, b = world.actor(), world.actor()
+        for wait in (LONG, None):
+            lock = self.lock(world.name(str(wait)))
+            lease = await a.take(lock)
+            with tap(self.backend(), "try_acquire") as calls:
+                waiting = b.begin(lock, wait=wait)
+                await calls.came()
+                await asyncio.sleep(0.15)
+                assert not waiting.done()
+                await a.release(lease)
+                freed = time.monotonic()
+                theirs = await waiting
+            assert isinstance(theirs, Lease)
+            assert time.monotonic() - freed <= self.hand_over
+            await b.release(theirs)
+
+    async def test_a_forced_lock_goes_to_a_waiter(self, world: World) -> None:
+        """Grant a lock that was broken, or given back by a block, to the one who waits."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name)
+        lease = await a.take(lock)
+        with tap(self.backend(), "try_acquire") as calls:
+            waiting = b.begin(lock, wait=LONG)
+            await calls.came()
+            await c.force(self.backend(), name, lease.fencing_token)
+            freed = time.monotonic()
+            theirs = await waiting
+        assert isinstance(theirs, Lease)
+        assert time.monotonic() - freed <= self.hand_over
+        await b.release(theirs)
+
+    async def test_every_waiter_has_its_turn(self, world: World) -> None:
+        """Grant the lock to each of many waiters, one after the other."""
+        holder, waiters = world.actor(), [world.actor() for _ in range(5)]
+        lock = self.lock(world.name())
+        inside: list[Actor] = []
+        served: list[Actor] = []
+
+        async def turn(actor: Actor) -> None:
+            lease = await actor.take(lock, wait=LONG)
+            inside.append(actor)
+            await asyncio.sleep(0.005)
+            assert inside == [actor]
+            inside.remove(actor)
+            served.append(actor)
+            await actor.release(lease)
+
+        lease = await holder.take(lock)
+        turns = [asyncio.create_task(turn(actor)) for actor in waiters]
+        await asyncio.sleep(0.1)
+        await holder.release(lease)
+        freed = time.monotonic()
+        await asyncio.gather(*turns)
+        assert time.monotonic() - freed <= len(waiters) * self.hand_over
+        assert len(served) == len(waiters)
+
+    @needs("fair")
+    async def test_waiters_are_served_in_order(self, world: World) -> None:
+        """Grant the lock first to the one who has waited longest, whoever comes meanwhile."""
+        holder, waiters = world.actor(), [world.actor() for _ in range(4)]
+        lock = self.lock(world.name())
+        served: list[Actor] = []
+
+        async def turn(actor: Actor) -> None:
+            lease = await actor.take(lock, wait=LONG)
+            served.append(actor)
+            await actor.release(lease)
+
+        lease = await holder.take(lock)
+        turns = []
+        for number, actor in enumerate(waiters, 1):
+            with tap(self.backend(), "try_acquire") as calls:
+                turns.append(asyncio.create_task(turn(actor)))
+                await calls.came()
+            assert len(turns) == number
+        await holder.release(lease)
+        await asyncio.gather(*turns)
+        assert served == waiters
+
+    @needs("notifies")
+    async def test_waiters_are_no_herd(self, world: World) -> None:
+        """Ask the store no oftener for a hand-over when more are waiting."""
+        holder, waiters = world.actor(), [world.actor() for _ in range(8)]
+        work = {}
+        for number in (2, 8):
+            lock = self.lock(world.name(str(number)))
+
+            async def turn(actor: Actor, lock: Lock = lock) -> None:
+                await actor.release(await actor.take(lock, wait=LONG))
+
+            lease = await holder.take(lock)
+            with tap(self.backend(), "try_acquire") as calls:
+                turns = [asyncio.create_task(turn(actor)) for actor in waiters[:number]]
+                await calls.came(number)
+                queued = calls.begun
+                await holder.release(lease)
+                await asyncio.gather(*turns)
+                work[number] = (calls.begun - queued) / number
+        assert work[8] <= 2 * work[2] + 1
+
+    async def test_a_waiter_that_gave_up_takes_no_turn(self, world: World) -> None:
+        """Wake the next waiter when the one before it has stopped waiting."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        brief = b.begin(lock, wait=0.15)
+        with tap(self.backend(), "try_acquire") as calls:
+            waiting = c.begin(lock, wait=LONG)
+            await calls.came()
+            assert await brief is None
+            await a.release(lease)
+            freed = time.monotonic()
+            theirs = await waiting
+        assert isinstance(theirs, Lease)
+        assert time.monotonic() - freed <= self.hand_over
+        await c.release(theirs)
+
+    async def test_the_ttl_counts_from_the_last_question(self, world: World) -> None:
+        """Count the ttl of a waiter from its grant, not from when it began to wait."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name(), ttl=10, renew=False)
+        lease = await a.take(lock)
+        with tap(self.backend(), "try_acquire") as calls:
+            waiting = b.begin(lock, wait=LONG)
+            await asyncio.sleep(0.5)
+            await a.release(lease)
+            theirs = await waiting
+            assert isinstance(theirs, Lease)
+            since = time.monotonic() - calls.last
+            assert theirs.remaining() > 10 - since - 0.4
+        await b.release(theirs)
+
+    async def test_a_wait_may_be_longer_than_the_ttl(self, world: World) -> None:
+        """Keep a waiter's place, or let it ask on, also when its ttl has passed."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lease = await a.take(self.lock(name))
+        waiting = b.begin(self.lock(name, ttl=self.short), wait=LONG)
+        await asyncio.sleep(1.5 * self.short)
+        await a.release(lease)
+        theirs = await waiting
+        assert isinstance(theirs, Lease)
+        with suppress(LeaseLostError):  # it is a short one
+            await b.release(theirs)
+
+    async def test_a_wait_ends_in_time(self, world: World) -> None:
+        """Wait no longer than asked for, nor for less, however many do."""
+        a, waiters = world.actor(), [world.actor() for _ in range(4)]
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+
+        async def timed(actor: Actor) -> float:
+            started = time.monotonic()
+            assert await actor.acquire(lock, wait=0.3) is None
+            return time.monotonic() - started
+
+        for taken in await asyncio.gather(*map(timed, waiters)):
+            assert 0.3 <= taken <= 0.3 + 0.1 + self.round_trip
+        await a.release(lease)
+
+    async def test_no_wait_is_one_try(self, world: World) -> None:
+        """Ask a store once for a lock that is held when the wait is 0."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name())
+        lease = await a.take(lock)
+        with tap(self.backend(), "try_acquire") as calls:
+            started = time.monotonic()
+            assert await b.acquire(lock, wait=0) is None
+            assert time.monotonic() - started <= 0.1 + self.round_trip
+        assert calls.begun == 1
+        await a.release(lease)
+
+    @applies_to_all
+    async def test_the_waits_own_limit_wins(self, world: World) -> None:
+        """Take the wait of the call before that of the lock."""
+        a = world.actor()
+        lock = self.lock(world.name(), wait=LONG)
+        with tap(self.backend(), "try_acquire") as calls:
+            lease = await a.take(lock, wait=0)
+        assert calls.begun == 1
+        await a.release(lease)
+
+    @needs("hang_store")
+    async def test_a_hung_store_is_not_waited_for(self, world: World) -> None:
+        """Keep the wait also when the store gives no answer; call that an error, and leave nothing.
+
+        The wait is one that is longer than the least that one call may take.
+        """
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name())
+        await b.release(await b.take(self.lock(world.name("connected"))))
+        lease = await a.take(self.lock(world.name("held")))
+        with self.hang_store():
+            started = time.monotonic()
+            with pytest.raises(LockBackendError):
+                await b.acquire(lock, wait=1.2)
+            taken = time.monotonic() - started
+        assert taken <= 1.2 + 0.1 + self.round_trip
+        lease.check()
+        await a.release(lease)
