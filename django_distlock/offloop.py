@@ -55,6 +55,10 @@ class Errand(Generic[T]):
         else:
             self.done.set_exception(error)
 
+    def forget(self) -> None:
+        """Let go of the work and of its answer, which was seen."""
+        del self.done, self._work
+
     def runner_ended(self, runner: asyncio.Future[None]) -> None:
         """Give up when what should have run it ended without having begun it."""
         self.give_up(None if runner.cancelled() else runner.exception())
@@ -84,6 +88,7 @@ async def to_the_end(work: Callable[[], T], start: Start) -> T:
             raise asyncio.CancelledError
         return errand.done.result()
     finally:
-        # The error knows this frame, and the future knows the error: cut the ring, or whatever
+        # The error knows these frames, and the future knows the error: cut the ring, or whatever
         # the frames above hold lives until the garbage collector comes.
+        errand.forget()
         del errand, runner
