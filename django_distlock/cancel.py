@@ -24,7 +24,7 @@ class CancelScope:
         self._cancelled = False
         self._over = False
         self._told_by = hold.on_lost
-        self._told_by.append(self._lost)
+        hold.tell_when_lost(self._lost)
 
     def _lost(self, hold: Hold) -> None:
         # On the thread that noticed. A loop that is closed has no body left to cancel.
@@ -39,7 +39,8 @@ class CancelScope:
     def ended(self, error: BaseException | None) -> bool:
         """End the scope; tell whether ``error`` is our own cancellation arriving."""
         self._over = True
-        self._told_by.remove(self._lost)
+        if self._lost in self._told_by:
+            self._told_by.remove(self._lost)
         if not self._cancelled:
             return False
         return self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError)

@@ -30,7 +30,9 @@ __all__ = ["Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"
 
 T = TypeVar("T")
 
-TRIES_IN_CONFLICT = 5  # when no wait is left: a dead lock is no reason to call the store down
+# When no wait is left: a dead lock is no reason to call the store down, but the wait is kept.
+TRIES_IN_CONFLICT = 5
+LATE = 0.05
 LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however short the wait
 
 
@@ -51,6 +53,8 @@ class Store(Protocol):
     def queues(self) -> bool: ...
     @property
     def command_timeout(self) -> float: ...
+    @property
+    def least_patience(self) -> float: ...
     def call(self, verb: str, *args: Any, name: str | None) -> Any: ...
     async def acall(self, verb: str, *args: Any, name: str | None) -> Any: ...
 
@@ -117,7 +121,8 @@ def acquire(
                 answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
             except StoreConflictError:
                 conflicts += 1
-                if left is not None and left <= 0 and conflicts >= TRIES_IN_CONFLICT:
+                late = 0.0 if until is None else clock() - until
+                if late > LATE or (late >= 0 and until is not None and conflicts >= TRIES_IN_CONFLICT):
                     raise
                 answer = None
             if isinstance(answer, Grant):
@@ -154,7 +159,7 @@ def _patience(store: Store, left: float | None) -> float:
     """Return how long one attempt may take, with ``left`` seconds of the wait."""
     if left is None:
         return store.command_timeout
-    return min(store.command_timeout, max(left, LEAST_PATIENCE))
+    return min(store.command_timeout, max(left, store.least_patience))
 
 
 def _sleep(left: float | None, delays: Iterator[float], answer: object) -> float:

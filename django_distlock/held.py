@@ -143,9 +143,17 @@ class Hold:
             self.state = to
             return True
 
-    def lose(self, reason: str) -> bool:
+    def tell_when_lost(self, callback: Callable[[Hold], None]) -> None:
+        """Call ``callback(hold)`` at the loss, or at once when it has happened already."""
+        with self.mutex:
+            if self.state is not State.LOST:
+                self.on_lost.append(callback)
+                return
+        callback(self)
+
+    def lose(self, reason: str, before: State = State.ACTIVE) -> bool:
         """Note that the lease is gone, and tell whoever asked to be told. Once."""
-        if not self.move(State.ACTIVE, State.LOST, reason):
+        if not self.move(before, State.LOST, reason):
             return False
         name, alias = self.claim.name, self.backend.alias
         logger.warning("Lost lock %.200r of alias %r: %s", name, alias, reason)

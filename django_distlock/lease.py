@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from . import flow
-from .durations import Duration, check_ttl
+from .durations import Duration, check_ttl, check_wait
 from .exceptions import InvalidLockError, LockBackendError, LockNotHeldError
 from .flow import Flow, Granted
 from .handler import locks
@@ -84,11 +84,14 @@ class Lease:
             raise self._hold.lost_error()
 
     def on_lost(self, callback: Callable[[Lease], Any]) -> None:
-        """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost."""
+        """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost.
+
+        At once when it is lost already.
+        """
         # Not with this object, to which the hold would then refer, and it to the hold: dropped
         # together they have to be gone at once, not when the garbage collector comes.
         make = type(self)
-        self._hold.on_lost.append(lambda hold: events.submit(lambda: callback(make(hold))))
+        self._hold.tell_when_lost(lambda hold: events.submit(lambda: callback(make(hold))))
 
     def adopt(self) -> None:
         """Make the calling thread or task the holder: re-entry and renewal go by it from now on."""
@@ -224,7 +227,9 @@ class Lease:
         self._done = True
         claim = hold.claim
         token = hold.granted.fencing_token
-        return json.dumps([1, self.alias, claim.name, claim.owner, claim.ttl, token, claim.note])
+        options = [hold.renewing, hold.max_hold, hold.backend.clock() - hold.acquired]
+        fields = [self.alias, claim.name, claim.owner, claim.ttl, token, claim.note]
+        return json.dumps([1, *fields, *options])
 
     @classmethod
     def attach(cls, handle: str) -> Self:
@@ -243,22 +248,25 @@ class Lease:
     @classmethod
     def _attach(cls, handle: str) -> Flow[Self]:
         try:
-            version, alias, name, owner, ttl, token, note = json.loads(handle)
+            version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
+            renewing, max_hold, held_for = options
             if version != 1 or not isinstance(token, int):
                 raise ValueError("unknown version")
+            if max_hold is not None:
+                check_ttl(max_hold)
+            held_for = check_wait(held_for) or 0.0
             backend = locks[alias]
             claim = Claim(name, backend.key(name), owner, check_ttl(ttl), note)
         except (ValueError, TypeError, AttributeError) as error:
             raise InvalidLockError("This is no handle that Lease.detach() gave") from error
         now = backend.clock()
-        conf = backend.conf
         hold = Hold(
             backend,
             claim,
             Granted(token, now + ttl),
-            acquired=now,
-            renewing=conf.renew,
-            max_hold=conf.max_hold,
+            acquired=now - held_for,
+            renewing=bool(renewing),
+            max_hold=max_hold,
         )
         lease = cls(hold)
         if not (yield from renew_hold(hold, None)):

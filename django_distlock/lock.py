@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import flow, held
 from .backoff import delays
@@ -102,10 +102,12 @@ class Lock(Guard[Lease], Decorates):
         patience = next(w for w in (wait, self.wait, backend.conf.wait) if w is not UNSET)
         patience = check_wait(patience, **where)
         note = self._note(name)
-        if is_pending():
-            yield Ask(sweep)
         key = backend.key(name)
+        kept: list[object] = (yield Ask(sweep)) if is_pending() else []
         mine = held.find(backend, key)
+        if mine is None and kept:
+            # The transaction holds it, whichever of its tasks or threads is asking.
+            mine = next((hold for hold in kept if _is_on(hold, backend, key)), None)
         if mine is not None and (again := (yield from self._again(mine))) is not None:
             return again
         blocks = yield from self._transactions(backend, name, until)
@@ -242,6 +244,10 @@ class Lock(Guard[Lease], Decorates):
         if is_pending():
             yield Ask(sweep)
         return (yield flow.Call(locks[self.using], "inspect", (name,), name)) is not None
+
+
+def _is_on(hold: object, backend: BaseLockBackend, key: str) -> TypeGuard[Hold]:
+    return isinstance(hold, Hold) and hold.backend is backend and hold.claim.key == key
 
 
 def lock(

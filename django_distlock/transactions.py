@@ -114,7 +114,9 @@ class Ending:
         blocks: list[Block],
         here: Callable[[], None],
         elsewhere: Callable[[], None],
+        subject: object = None,
     ) -> None:
+        self.subject = subject
         self._blocks = blocks
         self._here = here
         self._elsewhere = elsewhere
@@ -168,11 +170,11 @@ def is_pending() -> bool:
     return bool(_pending)
 
 
-def sweep() -> None:
-    """Notice the transactions of this thread that have ended without a word."""
-    if _pending:
-        for ending in list(_pending.get(threading.get_ident(), ())):
-            ending.look(here=True)
+def sweep() -> list[object]:
+    """Notice the transactions of this thread that have ended; return what the others keep."""
+    for ending in list(_pending.get(threading.get_ident(), ())):
+        ending.look(here=True)
+    return [ending.subject for ending in _pending.get(threading.get_ident(), ())]
 
 
 # A forked child has the transactions of its parent's thread in memory, but not in the database.

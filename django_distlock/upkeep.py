@@ -78,7 +78,7 @@ def free(hold: Hold) -> Flow[None]:
             abandon(hold.backend, hold.claim)
             raise
         if lost:
-            hold.move(State.RELEASING, State.LOST, "it expired or was forced")
+            hold.lose("it expired or was forced", before=State.RELEASING)
         else:
             hold.move(State.RELEASING, State.RELEASED)
     if lost:
@@ -112,7 +112,10 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
             hold.lapse()
             hold.deferred = None
 
-    hold.deferred = Ending(blocks, here, elsewhere)
+    # It is the transaction's now, so the thread of the transaction is who holds it: a task that
+    # took it for synchronous code above it may end long before.
+    hold.adopt()
+    hold.deferred = Ending(blocks, here, elsewhere, hold)
 
 
 def _retries() -> Iterator[float]:

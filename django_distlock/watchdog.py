@@ -98,6 +98,7 @@ class Watchdog:
         self._reset()
 
     def _reset(self) -> None:
+        self._pid = os.getpid()
         self._schedule = Schedule()
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
@@ -110,6 +111,8 @@ class Watchdog:
         self._look_at(hold, now + part if hold.renewing and part > 0 else hold.deadline)
 
     def _look_at(self, hold: Hold, due: float) -> None:
+        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
+            self._reset()
         with self._changed:
             first = self._schedule.next_due()
             self._schedule.add(hold, due)

@@ -41,6 +41,7 @@ class Worker:
         Worker._all.add(self)
 
     def _reset(self) -> None:
+        self._pid = os.getpid()
         self._jobs: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
         self._ready = threading.Condition()  # re-entrant: finalizers submit jobs
@@ -50,6 +51,8 @@ class Worker:
 
     def submit(self, job: Job, after: float = 0.0) -> None:
         """Have ``job`` run on the thread, ``after`` seconds from now; ignored when closed."""
+        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
+            self._reset()
         with self._ready:
             if self._closed:
                 return

@@ -44,7 +44,7 @@ class BaseLockBackend:
     """
 
     # Flags: what the store can do. The contract suite holds each backend to them.
-    scope: ClassVar[Literal["process", "host", "cluster"]] = "cluster"
+    scope: Literal["process", "host", "cluster"] = "cluster"
     exclusive: ClassVar[bool] = True
     supports_fencing: ClassVar[bool] = True
     fair: ClassVar[bool] = False
@@ -55,6 +55,8 @@ class BaseLockBackend:
     counts_waiters: ClassVar[bool] = False
 
     grace: ClassVar[float] = 1.0
+    # Seconds that one attempt may wait for the store's answer, however short the wait.
+    least_patience: float = flow.LEAST_PATIENCE
     longest_ttl: ClassVar[float] = MAX_TTL
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors: ClassVar[tuple[type[Exception], ...]] = ()

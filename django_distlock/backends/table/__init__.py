@@ -22,6 +22,7 @@ from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
 __all__ = ["TableBackend"]
 
 BATCH = 400  # claims a statement: two parameters each, and SQLite once took only 999
+MOST_CONTENDED = 1000  # names remembered
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -48,6 +49,12 @@ class TableBackend(BaseLockBackend):
         self.database = database
         self._connections = Connections(database)
         self._dialect: Dialect | None = None
+        # Names that were held when last asked for: see try_acquire.
+        self._contended: dict[str, None] = {}
+        if connections[database].vendor == "sqlite":
+            self.scope = "host"
+            # SQLite answers at once or is busy, and what it waits for is counted as our wait.
+            self.least_patience = 0.05
 
     def dialect(self) -> Dialect:
         """Return the SQL for the database, or refuse one that has none."""
@@ -79,12 +86,21 @@ class TableBackend(BaseLockBackend):
                     cursor.execute(sql, parameters)
                     return list(cursor.fetchall())
 
-            answer = dialect.attempt(fetch, claim, name)
+            answer = dialect.attempt(fetch, claim, name, look_first=claim.key in self._contended)
+            self._note_contention(claim.key, isinstance(answer, Refusal))
             if isinstance(answer, Grant) and lent.in_transaction:
                 return Grant(answer.fencing_token, answer.valid_for, lent.bound())
             return answer
 
         return self._connections.execute(work, limit)
+
+    def _note_contention(self, key: str, contended: bool) -> None:
+        if not contended:
+            self._contended.pop(key, None)
+        elif self.dialect().look:
+            self._contended[key] = None
+            if len(self._contended) > MOST_CONTENDED:
+                self._contended.clear()  # a hint only: forgetting costs one write lock a name
 
     def renew(self, claim: Claim) -> bool:
         return self._update(self.dialect().renew, claim)

@@ -68,9 +68,20 @@ class Dialect:
         sql = sql.format(**{k: ", ".join(f"%({each})s" for each in v) for k, v in lists.items()})
         return sql, {"ttl": round(ttl * 1_000_000), **keys, **owners, **self.clock()}
 
-    def attempt(self, fetch: Fetch, claim: Claim, name: str) -> Grant | Refusal:
-        """Run the acquire statement and read its answer: (owner or None, token, left, note)."""
+    def attempt(
+        self, fetch: Fetch, claim: Claim, name: str, *, look_first: bool = False
+    ) -> Grant | Refusal:
+        """Run the acquire statement and read its answer: (owner or None, token, left, note).
+
+        With ``look_first`` (SQLite, for a name that was held when last asked for) it is only run
+        when a look says that it may win: also a losing upsert asks for the file's write lock, and
+        waiters that do so again and again are in the way of the holder's own transactions.
+        """
         parameters = self.parameters(claim, name)
+        if look_first:
+            held = fetch(self.look, parameters)
+            if held and int(held[0][2]) > 0:
+                return Refusal(int(held[0][2]) / 1_000_000, str(held[0][3]))
         rows = fetch(self.acquire, parameters)
         if not rows and self.look:
             rows = fetch(self.look, parameters)
@@ -163,6 +174,7 @@ ON CONFLICT (digest) DO UPDATE SET
 WHERE owner = excluded.owner OR expires <= excluded.acquired
 RETURNING owner, token, 0, ''""",  # noqa: S608 - constants
     look="""
-SELECT NULL, 0, expires - %(now)s, note FROM distlock_lock WHERE digest = %(key)s""",
+SELECT NULL, 0, expires - %(now)s, note FROM distlock_lock
+ WHERE digest = %(key)s AND owner <> %(owner)s""",
     clock=_host_clock,
 )

@@ -101,11 +101,11 @@ class Groups(ContractBase):
         first, second = self._in_order(world, 2)
         early, late = await b.take(self.lock(first)), await b.take(self.lock(second))
         started = time.monotonic()
-        waiting = a.begin(self._group(second, first), wait=0.4)
-        await asyncio.sleep(0.2)
+        waiting = a.begin(self._group(second, first), wait=0.7)
+        await asyncio.sleep(0.6)
         await b.release(early)
         assert await waiting is None
-        assert 0.4 <= time.monotonic() - started <= 0.4 + 0.1 + self.round_trip
+        assert 0.7 <= time.monotonic() - started <= 0.7 + 0.1 + self.round_trip
         await b.release(late)
 
     @applies_to_all

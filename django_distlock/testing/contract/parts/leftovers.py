@@ -11,7 +11,7 @@ from .... import Lease
 from ....backoff import delays
 from ....flow import Flow, Granted, Step, acquire
 from ....values import Claim, Refusal
-from ...taps import Gate, tap
+from ...taps import Gate, failing, tap
 from ...worlds import Cancelled, TaskWorld, World, until
 from ..base import ContractBase
 
@@ -34,6 +34,10 @@ def interrupted(steps: Flow[object], error: BaseException, at: int) -> Flow[obje
         except StopIteration as end:
             return end.value
         number += 1
+
+
+class Stop(BaseException):
+    """As KeyboardInterrupt, which asyncio would not leave to the test."""
 
 
 class Leftovers(ContractBase):
@@ -117,6 +121,21 @@ class Leftovers(ContractBase):
         await a.release(lease)
         await self._free(world, name)
         assert abandoned == []
+
+    async def test_an_interrupted_release(self, world: World) -> None:
+        """Free the lock in the background when Ctrl-C comes between two tries to release it."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        lease = await a.take(self.lock(name))
+
+        def stop() -> None:
+            raise Stop
+
+        with failing(backend, "release", times=1, conflict=True):
+            with tap(backend, "pause", before=stop), pytest.raises(Stop):
+                await a.release(lease)
+            await self.nobody_holds(a, name, within=2.0)
+        await self._free(world, name)
 
     async def test_a_cancelled_wait(self, tasks: TaskWorld) -> None:
         """Leave nothing when the waiting task is cancelled, early or late."""

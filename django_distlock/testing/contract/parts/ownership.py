@@ -9,6 +9,7 @@ import pytest
 
 from .... import LeaseLostError, LockNotHeldError
 from ....values import Grant, Refusal
+from ...taps import tap
 from ...worlds import World
 from ..base import ContractBase, applies_to_all
 
@@ -188,3 +189,19 @@ class Ownership(ContractBase):
         with pytest.raises(LeaseLostError):
             await a.release(lease)
         await b.release(await b.take(lock))
+
+    async def test_forcing_compares_the_owner_in_the_store(self, world: World) -> None:
+        """Spare a newer holder also when it came after the one to be broken was seen."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        seen, newer = self.claim(name), self.claim(name)
+
+        def change_hands() -> None:
+            assert backend.release(seen)
+            assert isinstance(backend.try_acquire(newer, 1.0), Grant)
+
+        await a.call(backend, "try_acquire", seen, 1.0)
+        with tap(backend, "inspect", after=change_hands), pytest.raises(LockNotHeldError):
+            await a.force(backend, name)
+        assert await a.call(backend, "renew", newer) is True
+        assert await a.call(backend, "release", newer) is True

@@ -11,7 +11,7 @@ import pytest
 from .... import Lease, LeaseLostError, Lock, LockBackendError
 from ...taps import tap
 from ...worlds import Actor, World
-from ..base import ContractBase, applies_to_all, needs
+from ..base import ContractBase, needs
 
 __all__ = ["Waiting"]
 
@@ -196,14 +196,16 @@ class Waiting(ContractBase):
         assert calls.begun == 1
         await a.release(lease)
 
-    @applies_to_all
-    async def test_the_waits_own_limit_wins(self, world: World) -> None:
-        """Take the wait of the call before that of the lock."""
-        a = world.actor()
-        lock = self.lock(world.name(), wait=LONG)
-        with tap(self.backend(), "try_acquire") as calls:
-            lease = await a.take(lock, wait=0)
-        assert calls.begun == 1
+    async def test_the_calls_wait_wins(self, world: World) -> None:
+        """Take the wait that is given to the call before that of the lock."""
+        a, b = world.actor(), world.actor()
+        patient, hasty = self.lock(world.name(), wait=LONG), self.lock(world.name(), wait=0)
+        lease = await a.take(patient)
+        started = time.monotonic()
+        assert await b.acquire(patient, wait=0) is None
+        assert time.monotonic() - started <= 0.1 + self.round_trip
+        assert await b.acquire(hasty, wait=0.2) is None
+        assert time.monotonic() - started >= 0.2
         await a.release(lease)
 
     @needs("hang_store")
