@@ -13,7 +13,7 @@ from asgiref.sync import iscoroutinefunction
 
 from .exceptions import InvalidLockError, LockNotAcquiredError
 
-__all__ = ["Contention", "Decorates", "fill"]
+__all__ = ["Contention", "Decorates", "check_contention", "fill"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,9 +66,13 @@ class Decorates:
         Raises InvalidLockError for a template field that is no parameter, and for generators,
         whose body would run after the lock was freed.
         """
+        if isinstance(function, staticmethod):
+            return cast("Callable[P, R]", staticmethod(self(function.__func__)))
         if isinstance(function, type) or not callable(function):
             raise InvalidLockError(f"Only functions are decorated, not {function!r}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        # Of an object that is called, the kind is that of its __call__.
+        kinds = (function, getattr(function, "__call__", None))  # noqa: B004 - the method itself
+        if any(inspect.isgeneratorfunction(k) or inspect.isasyncgenfunction(k) for k in kinds):
             raise InvalidLockError(
                 f"{function!r} is a generator: its body runs after the call has returned and the "
                 "lock is free. Use 'with lock(...)' inside it"
@@ -83,18 +87,20 @@ class Decorates:
             arguments = dict(bound.arguments)
             for parameter in signature.parameters.values():
                 if parameter.kind is parameter.VAR_KEYWORD:
-                    arguments |= arguments.pop(parameter.name)
+                    arguments = arguments.pop(parameter.name) | arguments
             return self._bound_to(arguments)
 
-        if iscoroutinefunction(function):
+        if any(iscoroutinefunction(kind) for kind in kinds):
 
             @functools.wraps(function)
             async def arun(*args: P.args, **kwargs: P.kwargs) -> Any:
                 bound = guard(args, kwargs)
                 try:
                     got = await bound.__aenter__()
-                except LockNotAcquiredError as error:
-                    answer = self._contended(error, args, kwargs)
+                except LockNotAcquiredError:
+                    if self.on_contention == "raise":
+                        raise
+                    answer = self._instead(args, kwargs)
                     return await answer if inspect.isawaitable(answer) else answer
                 async with _entered(bound, got):
                     return await cast("Any", function)(*args, **kwargs)
@@ -106,21 +112,39 @@ class Decorates:
             bound = guard(args, kwargs)
             try:
                 got = bound.__enter__()
-            except LockNotAcquiredError as error:
-                return cast("R", self._contended(error, args, kwargs))
+            except LockNotAcquiredError:
+                if self.on_contention == "raise":
+                    raise
+                return cast("R", self._instead(args, kwargs))
             with _entered(bound, got):
-                return function(*args, **kwargs)
+                return _done(function(*args, **kwargs), function)
 
         return run
 
-    def _contended(
-        self, error: LockNotAcquiredError, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        if self.on_contention == "raise":
-            raise error
-        if self.on_contention == "skip":
-            return self.default
-        return self.on_contention(*args, **kwargs)
+    def _instead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a call gives that did not obtain the lock."""
+        if callable(self.on_contention):
+            return self.on_contention(*args, **kwargs)
+        return self.default
+
+
+def check_contention(value: object, name: str | None = None, alias: str | None = None) -> None:
+    """Raise InvalidLockError unless ``value`` says what to do on contention."""
+    if not callable(value) and value not in ("raise", "skip"):
+        raise InvalidLockError(
+            f"on_contention is 'raise', 'skip' or a callable, not {value!r}", name=name, alias=alias
+        )
+
+
+def _done(result: R, function: Callable[..., Any]) -> R:
+    """Return ``result``, unless the work behind it is still to be done: without the lock then."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()
+        raise InvalidLockError(
+            f"{function!r} returned a coroutine or generator, whose body would run after the lock "
+            "is free: decorate the function that has the body"
+        )
+    return result
 
 
 class _entered:

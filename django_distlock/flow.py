@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from .clock import Clock
 from .exceptions import LockBackendError, StoreConflictError
@@ -37,7 +37,12 @@ LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however sho
 
 
 class Step(Protocol):
-    """Something to be done outside the flow, in either world."""
+    """Something to be done outside the flow, in either world.
+
+    One that is ``interruptible`` changes nothing in the store, so a cancellation need not wait.
+    """
+
+    interruptible: ClassVar[bool]
 
     def do(self) -> Any: ...
     async def ado(self) -> Any: ...
@@ -63,6 +68,8 @@ class Store(Protocol):
 class Call:
     """Ask the store: a primitive of the backend, and its arguments."""
 
+    interruptible: ClassVar[bool] = False
+
     store: Store
     verb: str
     args: tuple[Any, ...]
@@ -77,7 +84,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pause(Call):
-    """A call that a cancellation may interrupt, because it changes nothing in the store."""
+    """Wait until trying again may help."""
+
+    interruptible: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +130,8 @@ def acquire(
                 answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
             except StoreConflictError:
                 conflicts += 1
-                late = 0.0 if until is None else clock() - until
-                if late > LATE or (late >= 0 and until is not None and conflicts >= TRIES_IN_CONFLICT):
+                late = -1.0 if until is None else clock() - until
+                if late > LATE or (late >= 0 and conflicts >= TRIES_IN_CONFLICT):
                     raise
                 answer = None
             if isinstance(answer, Grant):
@@ -230,7 +239,7 @@ async def arun(flow: Flow[T]) -> T:
                 return result
             try:
                 work = step.ado()
-                answer = await (work if isinstance(step, Pause) else finish(work))
+                answer = await (work if step.interruptible else finish(work))
                 resume = flow.send
             except GeneratorExit:
                 flow.close()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from .decorators import Contention, Decorates
+from .decorators import Contention, Decorates, check_contention
 from .durations import UNSET, Wait, check_wait
 from .exceptions import InvalidLockError
 from .flow import Flow
-from .guard import Guard
+from .guard import Guard, leave_all
 from .handler import locks
 from .lease import Lease
 from .lock import Lock, Name, lock
@@ -26,12 +26,15 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
     locks: tuple[Lock, ...]
     wait: Wait = UNSET
     on_contention: Contention = "raise"
-    default: Any = None
+    default: Any = field(default=None, hash=False)
     cancel_on_lost: bool = False
     using: str = "default"
 
+    def __post_init__(self) -> None:
+        check_contention(self.on_contention, alias=self.using)
+
     def _leases(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
-        return got
+        return [got[place] for place, _ in self._in_order()] if got else got
 
     def _names(self) -> list[Name]:
         return [member.name for member in self.locks]
@@ -68,12 +71,15 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         try:
             for place, member in members:
                 left = None if deadline is None else max(0.0, deadline - backend.clock())
-                got[place] = yield from member._obtain(left, until)
+                got[place] = yield from member._obtain_in(left, patience, until)
             for lease in got.values():
                 lease.check()  # one taken first may have run out while we waited for the last
+        except GeneratorExit:
+            for lease in got.values():
+                lease._drop()
+            raise
         except BaseException as error:
-            for lease in reversed(got.values()):
-                yield from lease._leave(error)
+            yield from leave_all(list(got.values()), error)
             raise
         return tuple(got[place] for place in range(len(self.locks)))
 

@@ -18,11 +18,32 @@ from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, 
 from .flow import Flow
 from .lease import Lease
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "leave_all"]
 
 logger = logging.getLogger("django_distlock")
 
 T = TypeVar("T")
+
+
+def leave_all(
+    leases: Sequence[Lease], body_error: BaseException | None
+) -> Flow[BaseException | None]:
+    """Leave each lease, the last taken first, whatever happens at the others; return what did."""
+    first: BaseException | None = None
+    left = list(leases)
+    try:
+        while left:
+            try:
+                yield from left.pop()._leave(body_error or first)
+            except GeneratorExit:
+                for lease in left:
+                    lease._drop()
+                raise
+            except BaseException as error:  # noqa: BLE001 - returned, after the others
+                first = first or error
+        return first
+    finally:
+        first = None  # it refers to this frame: see flow.run
 
 
 class Guard(ABC, Generic[T]):
@@ -83,8 +104,15 @@ class Guard(ABC, Generic[T]):
                 alias=alias,
             )
         got = flow.run(self._obtain(UNSET, None))
-        held.push(self, (got, ()))
+        self._enter(got, ())
         return got
+
+    def _enter(self, got: T, scopes: Sequence[CancelScope]) -> None:
+        try:
+            held.push(self, (got, scopes))
+        except BaseException:
+            held.pop(self)  # interrupted: no block begins that would take it off
+            raise
 
     def __exit__(
         self,
@@ -100,7 +128,7 @@ class Guard(ABC, Generic[T]):
         scopes: tuple[CancelScope, ...] = ()
         if self.cancel_on_lost:
             scopes = tuple(CancelScope(lease._hold) for lease in self._leases(got))
-        held.push(self, (got, scopes))
+        self._enter(got, scopes)
         return got
 
     async def __aexit__(
@@ -139,18 +167,15 @@ class Guard(ABC, Generic[T]):
         self, got: T, body_error: BaseException | None, cause: BaseException | None = None
     ) -> Flow[None]:
         """Release every lease, the last taken first, also when one of them fails."""
-        error = body_error
-        raised: BaseException | None = None
-        for lease in reversed(self._leases(got)):
-            try:
-                yield from lease._leave(error)
-            except BaseException as lease_error:  # noqa: BLE001 - raised below, after the others
-                error = raised = raised or lease_error
-        if raised is not None:
-            raise raised from (cause or raised.__cause__)
-        if cause is not None:
-            name, alias = self._label()
-            raise LeaseLostError("The lease was lost", name=name, alias=alias) from cause
+        raised = yield from leave_all(self._leases(got), body_error)
+        try:
+            if raised is not None:
+                raise raised from (cause or raised.__cause__)
+            if cause is not None:
+                name, alias = self._label()
+                raise LeaseLostError("The lease was lost", name=name, alias=alias) from cause
+        finally:
+            raised = None  # it refers to this frame: see flow.run
 
     @contextmanager
     def atomic(self, using: str | None = None) -> Iterator[T]:

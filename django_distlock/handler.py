@@ -58,7 +58,11 @@ class LockHandler(_Handler):
             raise InvalidLockBackendError(
                 f"{where}: cannot import {conf.backend!r}: {error}."
             ) from error
-        if not (isinstance(backend_class, type) and issubclass(backend_class, BaseLockBackend)):
+        if (
+            not isinstance(backend_class, type)
+            or not issubclass(backend_class, BaseLockBackend)
+            or backend_class is BaseLockBackend
+        ):
             raise InvalidLockBackendError(
                 f"{where}: {conf.backend!r} is no subclass of BaseLockBackend."
             )

@@ -141,15 +141,15 @@ class Lease:
         if self._done:
             self._not_held()
         hold = self._hold
+        if hold.state is State.LOST:
+            self._done = True
+            raise hold.lost_error()  # to each of nested blocks: each did work that may be void
+        if hold.state is State.DETACHED:
+            self._not_held()
         if hold.count > 1:
             hold.count -= 1
             self._done = True
             return
-        if hold.state in (State.LOST, State.DETACHED):
-            self._done = True
-            if hold.state is State.LOST:
-                raise hold.lost_error()
-            self._not_held()
         if hold.deferred is None and hold.backend.conf.in_transaction in ("hold", "warn"):
             yield Ask(self._defer)
         if hold.deferred is not None:
@@ -203,11 +203,16 @@ class Lease:
             yield from self._release()
         except (LockNotHeldError, LockBackendError) as error:
             if isinstance(error, LockBackendError):
-                abandon(self._hold.backend, self._hold.claim)  # nobody will call release again
-                self._done = True
+                self._drop()  # nobody will call release again
             if body_error is None:
                 raise
             logger.error("While another error ended the block: %s", error)  # noqa: TRY400 - it says all
+
+    def _drop(self) -> None:
+        """Give the lease up without waiting for the store: it is released in the background."""
+        self._done = True
+        if self._hold.move(State.ACTIVE, State.RELEASED):
+            abandon(self._hold.backend, self._hold.claim)
 
     # -- to another process ------------------------------------------------------------------------
 
@@ -250,15 +255,18 @@ class Lease:
         try:
             version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
             renewing, max_hold, held_for = options
-            if version != 1 or not isinstance(token, int):
-                raise ValueError("unknown version")
+            words = all(isinstance(word, str) for word in (alias, name, owner, note))
+            flags = isinstance(renewing, bool) and type(token) is int
+            if version != 1 or not (words and flags and name):
+                raise ValueError("not made by detach()")
             if max_hold is not None:
                 check_ttl(max_hold)
             held_for = check_wait(held_for) or 0.0
-            backend = locks[alias]
-            claim = Claim(name, backend.key(name), owner, check_ttl(ttl), note)
-        except (ValueError, TypeError, AttributeError) as error:
+            ttl = check_ttl(ttl)
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidLockError("This is no handle that Lease.detach() gave") from error
+        backend = locks[alias]
+        claim = Claim(name, backend.key(name), owner, ttl, note)
         now = backend.clock()
         hold = Hold(
             backend,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import flow, held
 from .backoff import delays
-from .decorators import Contention, Decorates, fill
+from .decorators import Contention, Decorates, check_contention, fill
 from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import (
     AlreadyHeldError,
@@ -58,9 +58,10 @@ class Lock(Guard[Lease], Decorates):
     reentrant: bool | Unset = UNSET
     max_hold: Wait = UNSET
     on_contention: Contention = "raise"
-    default: Any = None
+    # Compared, but not hashed: they may be lists or dicts.
+    default: Any = field(default=None, hash=False)
     cancel_on_lost: bool = False
-    metadata: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         name = None
@@ -73,11 +74,7 @@ class Lock(Guard[Lease], Decorates):
             check_wait(self.wait, **where)
         if self.max_hold is not UNSET and self.max_hold is not None:
             check_ttl(self.max_hold, what="max_hold", **where)
-        if not callable(self.on_contention) and self.on_contention not in ("raise", "skip"):
-            raise InvalidLockError(
-                f"on_contention is 'raise', 'skip' or a callable, not {self.on_contention!r}",
-                **where,
-            )
+        check_contention(self.on_contention, **where)
 
     # -- what Guard and Decorates ask --------------------------------------------------------------
 
@@ -94,13 +91,20 @@ class Lock(Guard[Lease], Decorates):
         return replace(self, name=fill(self.name, arguments, self.using))
 
     def _obtain(self, wait: Wait, until: str | None) -> Flow[Lease]:
+        waits = (wait, self.wait, locks[self.using].conf.wait)
+        given = next(w for w in waits if w is not UNSET)
+        patience = check_wait(given, name=self._plain_name(), alias=self.using)
+        return self._obtain_in(patience, patience, until)
+
+    def _obtain_in(
+        self, left: float | None, patience: float | None, until: str | None
+    ) -> Flow[Lease]:
+        """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds."""
         name = self._plain_name()
         backend = locks[self.using]
         where: Where = {"name": name, "alias": self.using}
         ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
         ttl = check_ttl(ttl, longest=backend.longest_ttl, **where)
-        patience = next(w for w in (wait, self.wait, backend.conf.wait) if w is not UNSET)
-        patience = check_wait(patience, **where)
         note = self._note(name)
         key = backend.key(name)
         kept: list[object] = (yield Ask(sweep)) if is_pending() else []
@@ -116,7 +120,7 @@ class Lock(Guard[Lease], Decorates):
         answer = yield from flow.acquire(
             backend,
             claim,
-            until=None if patience is None else started + patience,
+            until=None if left is None else started + left,
             clock=backend.clock,
             delays=delays(*backend.poll),
             abandon=lambda claim: abandon(backend, claim),
@@ -145,6 +149,9 @@ class Lock(Guard[Lease], Decorates):
             if lock_acquired.receivers:
                 facts = {"name": name, "lease": lease, "waited": waited}
                 yield Tell(lock_acquired, self.using, facts)
+        except GeneratorExit:
+            lease._drop()
+            raise
         except BaseException:
             yield from free(hold)
             raise

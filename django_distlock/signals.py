@@ -14,8 +14,9 @@ Receivers are called robustly: what they raise is logged by Django and breaks no
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from django.dispatch import Signal
 
@@ -27,6 +28,8 @@ __all__ = [
     "lock_released",
     "lock_renewed",
 ]
+
+logger = logging.getLogger("django_distlock")
 
 lock_acquired = Signal()
 lock_contended = Signal()
@@ -40,13 +43,20 @@ lock_forced = Signal()
 class Tell:
     """A step of a flow: send a signal."""
 
+    interruptible: ClassVar[bool] = True
+
     signal: Signal
     alias: str
     facts: dict[str, Any]
 
     def do(self) -> None:
-        if self.signal.receivers:
+        if not self.signal.receivers:
+            return
+        try:
             self.signal.send_robust(sender=self.alias, alias=self.alias, **self.facts)
+        except RuntimeError:
+            # Django cannot run asynchronous receivers for a synchronous call on the loop's thread.
+            logger.exception("Receivers of a signal were not called")
 
     async def ado(self) -> None:
         if self.signal.receivers:

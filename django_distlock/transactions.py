@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from asgiref.sync import AsyncToSync, sync_to_async
 from django.db import connections
@@ -65,6 +66,8 @@ def open_blocks() -> list[Block]:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A step of a flow: run a function on the thread that has the caller's transactions."""
+
+    interruptible: ClassVar[bool] = False
 
     function: Callable[[], object]
 
