@@ -1,0 +1,242 @@
+#!/usr/bin/env python
+"""Fill in the parts of the documentation that the code knows best.
+
+A page says where: everything between ``<!-- generated: KIND ... -->`` and ``<!-- end -->`` is
+written by this script, from flags, signatures, docstrings and statements.
+
+    python docs/generate.py            writes the pages
+    python docs/generate.py --check    writes nothing; exit code 1 when a page is out of date
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+from django.utils.module_loading import import_string  # noqa: E402
+
+from django_distlock import exceptions  # noqa: E402
+from django_distlock.backends.base import BaseLockBackend  # noqa: E402
+from django_distlock.backends.dummy import DummyBackend  # noqa: E402
+from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
+from django_distlock.backends.table import TableBackend  # noqa: E402
+from django_distlock.backends.table import sql as table_sql  # noqa: E402
+
+BACKENDS: tuple[type[BaseLockBackend], ...] = (TableBackend, LocMemBackend, DummyBackend)
+DIALECTS = {
+    "SQLite": (table_sql.SQLITE, "%(now)s"),
+    "PostgreSQL": (table_sql.POSTGRESQL, table_sql._PG_NOW),
+    "MariaDB": (table_sql.MARIADB, table_sql._MY_NOW),
+}
+STATEMENTS = {
+    "acquire": "Acquire",
+    "look": "Who holds it (asked by a loser)",
+    "renew": "Renew",
+    "release": "Release",
+    "inspect": "Inspect",
+    "scan": "Scan",
+}
+
+_PART = re.compile(
+    r"(?P<begin><!-- generated: (?P<kind>\w+) ?(?P<words>[^>]*?) -->\n).*?(?P<end><!-- end -->)",
+    re.DOTALL,
+)
+
+
+def flags(*_: str) -> str:
+    """Return the table of the backends and their flags."""
+    rows: list[tuple[str, Callable[[type[BaseLockBackend]], str]]] = [
+        ("`scope`", lambda b: b.scope),
+        ("`exclusive`", lambda b: _yes(b.exclusive)),
+        ("`supports_fencing`", lambda b: _yes(b.supports_fencing)),
+        ("`fair`", lambda b: _yes(b.fair)),
+        ("`notifies`", lambda b: _yes(b.notifies)),
+        ("`counts_waiters`", lambda b: _yes(b.counts_waiters)),
+        ("`native_async`", lambda b: _yes(b.native_async)),
+        ("`thread_sensitive`", lambda b: _yes(b.thread_sensitive)),
+        ("`queues`", lambda b: _yes(b.queues)),
+        ("`poll` (s)", lambda b: f"{b.poll[0]:g} to {b.poll[1]:g}"),
+        ("`grace` (s)", lambda b: f"{b.grace:g}"),
+        ("`longest_ttl` (s)", lambda b: f"{b.longest_ttl:,.0f}"),
+        ("`OPTIONS`", lambda b: ", ".join(f"`{name}`" for name in b.options)),
+    ]
+    lines = [_row("", *(f"`{backend.__name__}`" for backend in BACKENDS))]
+    lines.append(_row("---", *("---" for _ in BACKENDS)))
+    lines += [_row(name, *(show(backend) for backend in BACKENDS)) for name, show in rows]
+    return "\n".join(lines)
+
+
+def sql(*_: str) -> str:
+    """Return every statement; those that are the same in all dialects once."""
+    shown = {
+        database: {name: _shown(getattr(dialect, name), now) for name in STATEMENTS}
+        for database, (dialect, now) in DIALECTS.items()
+    }
+    first, *others = shown.values()
+    common = {name for name in STATEMENTS if all(o[name] == first[name] for o in others)}
+    parts = ["`<now>` is"]
+    parts.append("\n".join(f"- on {database}: `{now}`" for database, (_, now) in DIALECTS.items()))
+    for database, texts in [("All three", first), *shown.items()]:
+        parts.append(f"### {database}")
+        for name, title in STATEMENTS.items():
+            if texts[name] and (name in common) is (database == "All three"):
+                parts.append(f"{title}:\n\n```sql\n{texts[name]}\n```")
+    return "\n\n".join(parts)
+
+
+def tree(*_: str) -> str:
+    """Return the tree of errors, which stands in the module's docstring."""
+    lines = (inspect.getdoc(exceptions) or "").splitlines()
+    shown = [line[4:] for line in lines if line.startswith("    ")]
+    return "```text\n" + "\n".join(shown) + "\n```"
+
+
+def doc(*paths: str) -> str:
+    """Return docstrings alone."""
+    return "\n\n".join(_docstring(import_string(f"django_distlock.{path}")) for path in paths)
+
+
+def api(*paths: str) -> str:
+    """Return signature and docstring of each function, class or ``module.Class.member``."""
+    return "\n\n".join(map(_entry, paths))
+
+
+KINDS: dict[str, Callable[..., str]] = {
+    "flags": flags,
+    "sql": sql,
+    "tree": tree,
+    "doc": doc,
+    "api": api,
+}
+
+
+def _yes(flag: bool) -> str:
+    return "yes" if flag else "no"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _shown(text: str, now: str) -> str:
+    """Return a statement with the clock by its name, one clause a line."""
+    text = text.strip().replace(now, "<now>")
+    return text if "\n" in text else re.sub(r" (?=FROM |WHERE |ORDER BY )", "\n", text)
+
+
+def _docstring(thing: object) -> str:
+    text = inspect.getdoc(thing)
+    if not text:
+        raise SystemExit(f"{thing!r} has no docstring, and is in the documentation")
+    # The double backticks of reStructuredText mean the same here, but look odd in the source.
+    return re.sub(r"``([^`]+)``", r"`\1`", text)
+
+
+def _entry(path: str) -> str:
+    owner_path, _, name = path.rpartition(".")
+    owner = None
+    if owner_path[owner_path.rfind(".") + 1 :][:1].isupper():
+        owner = import_string(f"django_distlock.{owner_path}")
+        thing = inspect.getattr_static(owner, name)
+        name = f"{owner.__name__}.{name}"
+    else:
+        thing = import_string(f"django_distlock.{path}")
+    if isinstance(thing, property):
+        returned = inspect.signature(thing.fget).return_annotation if thing.fget else "Any"
+        return f"```text\n{name}: {returned}\n```\n\n{_docstring(thing)}"
+    prefix = ""
+    if isinstance(thing, classmethod | staticmethod):
+        thing = thing.__func__
+    if inspect.iscoroutinefunction(thing):
+        prefix = "await "
+    elif inspect.isasyncgenfunction(thing):
+        prefix = "async for ... in "
+    shown = _signature(prefix + name, thing, owner)
+    return f"```text\n{shown}\n```\n\n{_docstring(thing)}"
+
+
+def _signature(name: str, thing: Any, owner: type | None) -> str:
+    signature = inspect.signature(thing)
+    parameters = list(signature.parameters.values())
+    if owner is not None:
+        parameters = parameters[1:]
+    words = []
+    starred = False
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            starred = True
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            words.append("*")
+            starred = True
+        words.append(_parameter(parameter))
+    end = ")"
+    if not inspect.isclass(thing):
+        end += f" -> {_concrete(signature.return_annotation, owner)}"
+    line = f"{name}({', '.join(words)}{end}"
+    if len(line) <= 88:
+        return line
+    return f"{name}(\n" + fill(", ".join(words), 84, break_long_words=False).replace(
+        "\n", "\n    "
+    ).join(["    ", f"\n{end}"])
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    stars = "**" if parameter.kind is parameter.VAR_KEYWORD else stars
+    if parameter.default is parameter.empty:
+        return stars + parameter.name
+    default = parameter.default
+    shown = "dict()" if "factory" in repr(default) else repr(default)
+    return f"{parameter.name}={shown}"
+
+
+def _concrete(annotation: Any, owner: type | None) -> str:
+    shown = str(annotation)
+    got = {"Lock": "Lease", "LockGroup": "tuple[Lease, ...]"}.get(getattr(owner, "__name__", ""))
+    return re.sub(r"\bT\b", got, shown) if got else shown
+
+
+def rendered(text: str) -> str:
+    """Return a page's text with the generated parts as they should be."""
+
+    def part(match: re.Match[str]) -> str:
+        made = KINDS[match["kind"]](*match["words"].split())
+        return f"{match['begin']}\n{made}\n\n{match['end']}"
+
+    return _PART.sub(part, text)
+
+
+def stale(folder: Path) -> dict[Path, str]:
+    """Return the pages under ``folder`` that are out of date, with what they should be."""
+    found = {}
+    for page in sorted(folder.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (wanted := rendered(text)) != text:
+            found[page] = wanted
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the pages, and return the exit code."""
+    check = arguments == ["--check"]
+    if arguments and not check:
+        sys.stderr.write(__doc__ or "")
+        return 2
+    pages = stale(DOCS)
+    for page, wanted in pages.items():
+        sys.stdout.write(f"{'out of date' if check else 'written'}: {page.relative_to(DOCS)}\n")
+        if not check:
+            page.write_text(wanted, encoding="utf-8")
+    return 1 if check and pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

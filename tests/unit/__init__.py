@@ -1,0 +1,1 @@
+"""Tests of every part that needs no server."""

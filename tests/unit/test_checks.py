@@ -1,0 +1,148 @@
+"""System checks: each id is shown when it has to be, and silent when all is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, Error, Warning, run_checks
+from django.db import connections
+from django.test import override_settings
+
+from django_distlock.checks import check_aliases, check_deploy, check_transactions
+
+from .tools import UnitBackend
+
+LOCMEM = "django_distlock.backends.locmem.LocMemBackend"
+DUMMY = "django_distlock.backends.dummy.DummyBackend"
+UNIT = "tests.unit.tools.UnitBackend"
+
+
+class CrossBackend(UnitBackend):
+    """A backend that says it excludes other processes, too."""
+
+    scope = "cluster"  # type: ignore[assignment]
+
+
+class ComplainingBackend(UnitBackend):
+    """A backend with something to say."""
+
+    def check(self) -> list[CheckMessage]:
+        return [Warning("It rains.", id="distlock.W999")]
+
+
+CROSS = f"{__name__}.CrossBackend"
+Check = Callable[[], list[CheckMessage]]
+
+
+def ids(check: Check, distlocks: Any) -> list[str | None]:
+    """Return the ids that a check shows for a setting."""
+    with override_settings(DISTLOCKS=distlocks):
+        found = check()
+    for message in found:
+        assert message.hint
+    return [message.id for message in found]
+
+
+def test_all_is_silent_when_all_is_right() -> None:
+    right = {"default": {"BACKEND": CROSS}, "other": {"BACKEND": CROSS}}
+    for check in (check_aliases, check_transactions, check_deploy):
+        assert ids(check, right) == []
+
+
+def test_the_checks_are_registered_under_their_tag() -> None:
+    wrong = {"default": {"BACKEND": "nowhere.Backend"}}
+    with override_settings(DISTLOCKS=wrong):
+        assert "distlock.E001" in [message.id for message in run_checks(tags=["distlock"])]
+    with override_settings(DISTLOCKS={"default": {"BACKEND": DUMMY}}):
+        plain = [message.id for message in run_checks(tags=["distlock"])]
+        deploy = [
+            message.id for message in run_checks(tags=["distlock"], include_deployment_checks=True)
+        ]
+    assert "distlock.W010" not in plain
+    assert "distlock.W010" in deploy
+
+
+@pytest.mark.parametrize(
+    "distlocks",
+    [
+        [],
+        {"default": {"BACKEND": "nowhere.Backend"}},
+        {"default": {"BACKEND": LOCMEM, "TTL": 0}},
+        {"default": {"BACKEND": LOCMEM, "TIMEOUT": 0}},
+        {"default": {"BACKEND": LOCMEM, "OPTIONS": {"SPEED": 1}}},
+        {"default": {"BACKEND": "django_distlock.backends.table.TableBackend", "LOCATION": "no"}},
+        {"default": {}},
+        {"default": None},
+    ],
+    ids=str,
+)
+def test_e001_wrong_settings(distlocks: Any) -> None:
+    assert ids(check_aliases, distlocks) == ["distlock.E001"]
+    with override_settings(DISTLOCKS=distlocks):
+        (message,) = check_aliases()
+        assert isinstance(message, Error)
+        assert "DISTLOCKS" in message.msg
+        assert check_transactions() == []
+        assert check_deploy() == []
+
+
+def test_e001_each_wrong_alias_is_shown() -> None:
+    wrong: Any = {"default": {"BACKEND": LOCMEM}, "a": {"BACKEND": 5}, "b": {"TTL": 1}}
+    with override_settings(DISTLOCKS=wrong):
+        found = check_aliases()
+    assert [message.id for message in found] == ["distlock.E001"] * 2
+    assert ["'a'" in found[0].msg, "'b'" in found[1].msg] == [True, True]
+
+
+def test_w001_no_default() -> None:
+    assert ids(check_aliases, {"shop": {"BACKEND": LOCMEM}}) == ["distlock.W001"]
+    assert ids(check_aliases, {}) == ["distlock.W001"]
+
+
+def test_a_backend_is_asked_what_it_has_to_say() -> None:
+    complaining = {"default": {"BACKEND": f"{__name__}.ComplainingBackend"}}
+    with override_settings(DISTLOCKS=complaining):
+        assert [message.id for message in check_aliases()] == ["distlock.W999"]
+
+
+@pytest.fixture
+def _atomic_requests() -> Any:
+    conf = connections.settings["default"]
+    before = conf["ATOMIC_REQUESTS"]
+    conf["ATOMIC_REQUESTS"] = True
+    yield
+    conf["ATOMIC_REQUESTS"] = before
+
+
+@pytest.mark.usefixtures("_atomic_requests")
+@pytest.mark.parametrize("mode", ["allow", "warn", "hold", "error"])
+def test_w002_views_in_transactions_with_locks_freed_inside(mode: str) -> None:
+    found = ids(check_transactions, {"default": {"BACKEND": LOCMEM, "IN_TRANSACTION": mode}})
+    assert found == (["distlock.W002"] if mode in ("allow", "warn") else [])
+
+
+@pytest.mark.parametrize("mode", ["allow", "warn"])
+def test_w002_not_without_atomic_requests(mode: str) -> None:
+    assert ids(check_transactions, {"default": {"BACKEND": LOCMEM, "IN_TRANSACTION": mode}}) == []
+
+
+@pytest.mark.usefixtures("_atomic_requests")
+def test_w002_names_the_alias_and_the_database() -> None:
+    shop = {"shop": {"BACKEND": LOCMEM, "IN_TRANSACTION": "allow"}, "wrong": {"BACKEND": 5}}
+    with override_settings(DISTLOCKS=shop):
+        (message,) = check_transactions()
+    assert "'shop'" in message.msg
+    assert "'default'" in message.msg
+    assert "IN_TRANSACTION" in (message.hint or "")
+
+
+@pytest.mark.parametrize("path", [LOCMEM, DUMMY])
+def test_w010_a_store_of_one_process_in_production(path: str) -> None:
+    with override_settings(DISTLOCKS={"shop": {"BACKEND": path}, "fine": {"BACKEND": CROSS}}):
+        (message,) = check_deploy()
+    assert message.id == "distlock.W010"
+    assert isinstance(message, Warning)
+    assert "'shop'" in message.msg
+    assert path.rsplit(".", 1)[1] in message.msg

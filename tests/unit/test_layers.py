@@ -1,0 +1,234 @@
+"""The layers: each module imports only from those below it, and importing loads no driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+
+import pytest
+
+from .graph import PACKAGE, ROOT, Import, imports, modules
+
+# Lowest first. A module imports only from layers below its own: not even from a neighbour.
+LAYERS: list[set[str]] = [
+    {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
+    {"names", "durations", "decorators", "holder", "worker", "flow"},
+    {"conf", "transactions"},
+    {"backends", "backends.base"},
+    {"backends.*", "held"},  # each store for itself: none knows another
+    {"watchdog", "cancel"},
+    {"handler", "upkeep"},
+    {"lease"},
+    {"guard"},
+    {"lock"},
+    {"group"},
+    {""},  # the package itself: the public names
+    {
+        "models",
+        "checks",
+        "apps",
+        "migrations",
+        "testing",
+        "management",
+        "contrib",
+        "admin",
+        "views",
+    },
+]
+"""`transactions` is below the stores, because the lock table asks it whose transaction is open."""
+
+PURE = {"backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators"}
+"""No Django: values, and algorithms that are told everything."""
+
+INNER: dict[str, set[str]] = {
+    "apps": {".checks", ".handler"},  # an app is loaded before its models are
+    "worker": {"django.db"},  # needed only when its thread ends
+    "backends.table.checks": {"sqlite3"},
+}
+"""Imports inside functions, each with its reason; there are no others.
+
+A store may import its driver inside a function (that is where it belongs), and the programs that
+the contract suite starts as processes import what they need once Django is set up.
+"""
+
+DRIVERS = {
+    "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "kazoo",
+    "httpx", "requests", "celery", "etcd3", "consul",
+}  # fmt: skip
+
+ALL = list(imports())
+OURS = [each for each in ALL if each.imported.startswith(".")]
+
+
+def store(module: str) -> str | None:
+    """Return the store that a module belongs to, if any."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "backends" and len(parts) > 1 and parts[1] != "base" else None
+
+
+def layer(module: str) -> int:
+    """Return the number of a module's layer."""
+    wanted = {module, module.split(".")[0]} if store(module) is None else {"backends.*"}
+    if module.startswith("backends"):
+        wanted.discard("backends" if module != "backends" else "")
+    numbers = [number for number, names in enumerate(LAYERS) if names & wanted]
+    assert len(numbers) == 1, f"place {module!r} in LAYERS"
+    return numbers[0]
+
+
+def show(found: list[Import]) -> list[str]:
+    """Return imports as lines, for the message of a failing test."""
+    return [f"{each.importer} imports {each.imported}" for each in found]
+
+
+def one_unit(each: Import) -> bool:
+    """Tell whether both ends belong to one store, or to one package of the outermost layer."""
+    importer, imported = each.importer, each.imported[1:]
+    if store(importer) is not None:
+        return store(importer) == store(imported)
+    return layer(importer) == len(LAYERS) - 1 and importer.split(".")[0] == imported.split(".")[0]
+
+
+def test_every_module_has_its_layer() -> None:
+    assert len(modules()) > 30
+    for module in modules():
+        layer(module)
+
+
+def test_each_module_imports_only_from_below() -> None:
+    outermost = len(LAYERS) - 1
+    wrong = [
+        each
+        for each in OURS
+        if not each.inner
+        and not one_unit(each)
+        and not layer(each.imported[1:]) < layer(each.importer)
+        # `checks` and `apps` are neighbours, and the tools that are shipped use them all.
+        and not (layer(each.importer) == outermost == layer(each.imported[1:]))
+    ]
+    assert show(wrong) == []
+
+
+def test_imports_inside_functions_go_by_name() -> None:
+    found: dict[str, set[str]] = {}
+    for each in ALL:
+        if each.inner and each.importer.split(".")[0] != "testing":
+            driver = each.imported.split(".")[0] in DRIVERS and store(each.importer) is not None
+            if not driver or each.importer in INNER:
+                found.setdefault(each.importer, set()).add(each.imported)
+    assert {name: names for name, names in found.items() if names - INNER.get(name, set())} == {}
+    assert set(INNER) <= set(found), "listed, but not there"
+
+
+def test_imports_for_the_type_checker_go_downwards_too() -> None:
+    typed = [each for each in OURS if each.typing]
+    assert show([each for each in typed if layer(each.imported[1:]) >= layer(each.importer)]) == []
+
+
+def test_nothing_imports_the_outermost_layer() -> None:
+    outermost = len(LAYERS) - 1
+    wrong = [
+        each
+        for each in OURS
+        if layer(each.imported[1:]) == outermost
+        and layer(each.importer) != outermost
+        and each.imported != ".testing"
+    ]
+    assert show(wrong) == []
+
+
+def test_only_the_outermost_layer_imports_the_package_itself() -> None:
+    wrong = [each for each in OURS if each.imported == "." and layer(each.importer) < 12]
+    assert show(wrong) == []
+
+
+def test_the_imports_make_no_circle() -> None:
+    below: dict[str, set[str]] = {}
+    for each in OURS:
+        if not each.inner:
+            below.setdefault(each.importer, set()).add(each.imported[1:])
+    assert list(TopologicalSorter(below).static_order())
+
+
+def test_no_store_knows_another() -> None:
+    wrong = [
+        each
+        for each in OURS
+        if store(each.importer) is not None
+        and store(each.imported[1:]) not in (None, store(each.importer))
+    ]
+    assert show(wrong) == []
+
+
+def test_pure_modules_know_no_django() -> None:
+    outside = {"django", "asgiref"} | DRIVERS
+    wrong = [
+        each
+        for each in ALL
+        if each.importer in PURE and each.imported.split(".")[0] in outside
+        and not (each.importer == "decorators" and each.imported == "asgiref.sync")
+    ]  # fmt: skip
+    assert show(wrong) == []
+
+
+def test_no_driver_is_imported_at_the_top_of_a_module() -> None:
+    wrong = [each for each in ALL if not each.inner and each.imported.split(".")[0] in DRIVERS]
+    assert show([each for each in wrong if not each.importer.startswith("contrib.celery")]) == []
+
+
+# -- importing it ----------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, sys, threading
+import django_distlock
+from django.conf import settings
+print(json.dumps({
+    "modules": sorted({name.split(".")[0] for name in sys.modules}),
+    "ours": sorted(name for name in sys.modules if name.startswith("django_distlock.")),
+    "configured": settings.configured,
+    "threads": threading.active_count(),
+    "children": [name for name in django_distlock.__all__ if not hasattr(django_distlock, name)],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh() -> dict[str, object]:
+    """What a new interpreter has loaded after ``import django_distlock``."""
+    environment = {key: value for key, value in os.environ.items() if "DJANGO" not in key}
+    environment["PYTHONPATH"] = str(ROOT.parent)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    facts: dict[str, object] = json.loads(done.stdout)
+    return facts
+
+
+def test_importing_loads_no_driver(fresh: dict[str, object]) -> None:
+    loaded = fresh["modules"]
+    assert isinstance(loaded, list)
+    assert DRIVERS & set(loaded) == set()
+
+
+def test_importing_needs_no_settings_and_starts_no_thread(fresh: dict[str, object]) -> None:
+    assert fresh["configured"] is False
+    assert fresh["threads"] == 1
+    assert fresh["children"] == []
+
+
+def test_importing_loads_no_store_and_nothing_of_the_outermost_layer(
+    fresh: dict[str, object],
+) -> None:
+    loaded = fresh["ours"]
+    assert isinstance(loaded, list)
+    short = [name.removeprefix(f"{PACKAGE}.") for name in loaded]
+    assert [name for name in short if store(name) is not None] == []
+    assert [name for name in short if layer(name) == len(LAYERS) - 1] == []

@@ -1,0 +1,294 @@
+"""Signals: what each is sent with, in both worlds, and that no receiver breaks a lock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from django_distlock import Lease, LeaseLostError, LockNotAcquiredError, lock, signals
+from django_distlock.signals import (
+    Tell,
+    lock_acquired,
+    lock_contended,
+    lock_forced,
+    lock_lost,
+    lock_released,
+    lock_renewed,
+)
+from django_distlock.values import Holder
+
+from .tools import UnitBackend, drain, eventually, in_thread
+
+ALL = {name: getattr(signals, name) for name in signals.__all__}
+
+
+@pytest.fixture
+def told() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Every signal that was sent, with its keyword arguments."""
+    seen: list[tuple[str, dict[str, Any]]] = []
+    receivers: list[tuple[Signal, Callable[..., None]]] = []
+    for name, signal in ALL.items():
+
+        def receive(_which: str = name, **given: Any) -> None:
+            given.pop("signal")
+            seen.append((_which, given))
+
+        signal.connect(receive, weak=False)
+        receivers.append((signal, receive))
+    yield seen
+    for signal, receive in receivers:
+        signal.disconnect(receive)
+
+
+def take(backend: UnitBackend, world: str, **options: Any) -> Lease:
+    """Acquire in either world."""
+    mine = lock("a", using=backend.alias, **options)
+    got = mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())
+    assert got is not None
+    return got
+
+
+def end(lease: Lease, world: str) -> None:
+    """Release in either world."""
+    if world == "sync":
+        lease.release()
+    else:
+        asyncio.run(lease.arelease())
+
+
+worlds = pytest.mark.parametrize("world", ["sync", "async"])
+Told = list[tuple[str, dict[str, Any]]]
+
+
+@worlds
+def test_a_hold_from_its_grant_to_its_release(world: str, backend: UnitBackend, told: Told) -> None:
+    lease = take(backend, world)
+    if world == "sync":
+        lease.renew(60)
+    else:
+        asyncio.run(lease.arenew(60))
+    token = lease.fencing_token
+    end(lease, world)
+    common = {"sender": backend.alias, "alias": backend.alias, "name": "a"}
+    (_, acquired), (_, renewed), (_, released) = told
+    assert [name for name, _ in told] == ["lock_acquired", "lock_renewed", "lock_released"]
+    assert 0 <= acquired.pop("waited") < 5
+    assert acquired == {**common, "lease": lease}
+    assert 55 < renewed.pop("deadline_in") < 60
+    assert renewed == {**common, "fencing_token": token}
+    assert 0 <= released.pop("held_for") < 5
+    assert released == {**common, "fencing_token": token}
+
+
+@worlds
+def test_contention(world: str, backend: UnitBackend, told: Told) -> None:
+    held = in_thread(lock("a", using=backend.alias, ttl=20).acquire)
+    told.clear()
+    mine = lock("a", using=backend.alias, wait=0.02)
+    assert (mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())) is None
+    ((name, given),) = told
+    assert name == "lock_contended"
+    assert 0.02 <= given.pop("waited") < 5
+    assert 15 < given.pop("retry_after") <= 20
+    assert given == {"sender": backend.alias, "alias": backend.alias, "name": "a"}
+    assert held is not None
+    held.release()
+
+
+def test_a_block_that_contends_tells_and_raises(backend: UnitBackend, told: Told) -> None:
+    held = in_thread(lock("a", using=backend.alias).acquire)
+    with pytest.raises(LockNotAcquiredError), lock("a", using=backend.alias, wait=0):
+        pytest.fail("two holders")
+    assert [name for name, _ in told] == ["lock_acquired", "lock_contended"]
+    assert held is not None
+    held.release()
+
+
+@worlds
+def test_a_forced_release(world: str, backend: UnitBackend, told: Told) -> None:
+    lease = take(backend, "sync", metadata={"a": 1})
+    told.clear()
+    if world == "sync":
+        info = backend.force_release("a", fencing_token=lease.fencing_token)
+    else:
+        info = asyncio.run(backend.aforce_release("a"))
+    ((name, given),) = told
+    assert name == "lock_forced"
+    assert isinstance(given["holder"], Holder)
+    assert given.pop("holder") == info.holder
+    assert given == {
+        "sender": backend.alias,
+        "alias": backend.alias,
+        "name": "a",
+        "fencing_token": lease.fencing_token,
+    }
+
+
+def test_a_loss_is_told_on_a_thread_of_its_own(backend: UnitBackend, told: Told) -> None:
+    threads: list[str] = []
+
+    def receive(**given: Any) -> None:
+        threads.append(threading.current_thread().name)
+
+    lock_lost.connect(receive)
+    lease = take(backend, "sync", ttl=0.2)
+    backend.drop("a")
+    assert eventually(lambda: threads)
+    lock_lost.disconnect(receive)
+    drain(backend)
+    assert threads == ["distlock-events"]
+    given = dict(told)["lock_lost"]
+    assert given == {
+        "sender": backend.alias,
+        "alias": backend.alias,
+        "name": "a",
+        "fencing_token": lease.fencing_token,
+        "reason": given["reason"],
+    }
+    assert "not ours any more" in given["reason"]
+
+
+@worlds
+def test_a_loss_that_the_release_finds_is_told(
+    world: str, backend: UnitBackend, told: Told
+) -> None:
+    lease = take(backend, "sync")
+    backend.drop("a")
+    with pytest.raises(LeaseLostError):
+        end(lease, world)
+    drain(backend)
+    names = [name for name, _ in told]
+    assert names.count("lock_lost") == 1
+    assert "lock_released" not in names
+
+
+def test_each_loss_is_told_once(backend: UnitBackend, told: Told) -> None:
+    lease = take(backend, "sync")
+    backend.drop("a")
+    for _ in range(3):
+        with pytest.raises(LeaseLostError):
+            lease.renew()
+    with pytest.raises(LeaseLostError):
+        lease.release()
+    drain(backend)
+    assert [name for name, _ in told].count("lock_lost") == 1
+
+
+# -- receivers -----------------------------------------------------------------------------------
+
+
+@worlds
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"lock_lost"}))
+def test_a_receiver_that_fails_breaks_nothing(
+    name: str, kind: str, world: str, backend: UnitBackend
+) -> None:
+    seen: list[str] = []
+
+    def receive(**given: Any) -> None:
+        seen.append(name)
+        raise ValueError("the receiver's own")
+
+    async def areceive(**given: Any) -> None:
+        await asyncio.sleep(0)
+        receive(**given)
+
+    receiver = receive if kind == "sync" else areceive
+    ALL[name].connect(receiver)
+    try:
+        lease = take(backend, world)
+        lease.renew()
+        assert in_thread(lock("a", using=backend.alias, wait=0).acquire) is None
+        end(lease, world)
+        take(backend, world)
+        backend.force_release("a")
+    finally:
+        ALL[name].disconnect(receiver)
+    assert seen
+    assert not backend.holds("a")
+
+
+@worlds
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_receivers_of_either_kind_are_told_in_either_world(
+    kind: str, world: str, backend: UnitBackend
+) -> None:
+    seen: list[str] = []
+
+    def receive(name: str, **given: Any) -> None:
+        seen.append(name)
+
+    async def areceive(name: str, **given: Any) -> None:
+        await asyncio.sleep(0)
+        seen.append(name)
+
+    receiver = receive if kind == "sync" else areceive
+    for signal in (lock_acquired, lock_released, lock_lost):
+        signal.connect(receiver)
+    try:
+        end(take(backend, world), world)
+        lease = take(backend, world)
+        lease._hold.lose("gone")
+        drain(backend)
+    finally:
+        for signal in (lock_acquired, lock_released, lock_lost):
+            signal.disconnect(receiver)
+    assert seen == ["a"] * 4
+
+
+def test_an_asynchronous_receiver_breaks_no_synchronous_call_on_the_loops_thread(
+    backend: UnitBackend,
+) -> None:
+    # Django cannot run it there, and says so by an error that is not the lock's.
+    async def receive(**given: Any) -> None:
+        pass
+
+    async def main() -> None:
+        with lock("a", using=backend.alias) as lease:
+            lease.check()
+
+    for signal in (lock_acquired, lock_released):
+        signal.connect(receive)
+    try:
+        asyncio.run(main())
+    finally:
+        for signal in (lock_acquired, lock_released):
+            signal.disconnect(receive)
+    assert not backend.holds("a")
+
+
+def test_a_receiver_that_waits_does_not_hold_a_cancellation_up(backend: UnitBackend) -> None:
+    async def receive(**given: Any) -> None:
+        await asyncio.sleep(3600)
+
+    async def main() -> None:
+        task = asyncio.create_task(lock("a", using=backend.alias).aacquire())
+        assert await asyncio.to_thread(eventually, lambda: backend.holds("a"))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=1.0)
+        assert done, "the cancellation waits for the receiver"
+
+    lock_acquired.connect(receive)
+    try:
+        asyncio.run(main())
+    finally:
+        lock_acquired.disconnect(receive)
+    assert eventually(lambda: not backend.holds("a"))
+
+
+def test_telling_nobody_is_nothing() -> None:
+    tell = Tell(Signal(), "shop", {"name": "a"})
+    tell.do()
+    asyncio.run(tell.ado())
+
+
+def test_there_are_six_signals() -> None:
+    signals_there = {lock_acquired, lock_contended, lock_forced, lock_lost}
+    assert signals_there | {lock_released, lock_renewed} == set(ALL.values())
+    assert len(ALL) == 6

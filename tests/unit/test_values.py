@@ -1,0 +1,117 @@
+"""Values: notes survive whatever stands in the store, and secrets are not shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from django_distlock.values import Claim, Grant, Holder, LockInfo, Note, Refusal
+
+# Two lone surrogates that JSON would join are left out: joined they are the same for people.
+WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORD,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORD, inner, max_size=4),
+    max_leaves=12,
+)
+HOLDERS = st.builds(Holder, WORD, st.integers(0, 2**22), WORD, WORD, WORD)
+
+
+@given(HOLDERS, st.dictionaries(WORD, JSON, max_size=4))
+def test_a_note_is_ascii_and_read_back_as_it_was(holder: Holder, metadata: dict[str, Any]) -> None:
+    text = Note(holder, metadata).dumps()
+    assert text.isascii()
+    assert "\0" not in text
+    read = Note.loads(text)
+    assert read.holder == holder
+    assert read.metadata == metadata
+
+
+@given(st.text(st.characters(), max_size=20))
+def test_a_lone_surrogate_is_written_and_read(word: str) -> None:
+    text = Note(Holder(host=word), {word: word}).dumps()
+    assert text.isascii()
+    assert isinstance(Note.loads(text), Note)
+
+
+def test_an_empty_note_is_short() -> None:
+    assert Note().dumps() == "{}"
+    assert Note.loads("{}") == Note.loads("") == Note.loads(None) == Note()
+
+
+def check_read(text: str) -> None:
+    """Read a note and assert that what came out has the types that it promises."""
+    note = Note.loads(text)
+    holder = note.holder
+    assert isinstance(holder.pid, int)
+    assert not isinstance(holder.pid, bool)
+    for word in (holder.host, holder.thread, holder.task, holder.site):
+        assert isinstance(word, str)
+    assert isinstance(note.metadata, dict)
+    assert isinstance(str(holder), str)
+
+
+@given(st.text(st.characters(), max_size=60))
+@example("null")
+@example("[]")
+@example("5")
+@example('"x"')
+@example("NaN")
+@example("{")
+@example("\ufeff{}")
+@example('{"pid": true, "host": null, "metadata": []}')
+@example('{"pid": 1e400, "host": 5, "site": {"a": 1}, "metadata": "x"}')
+@example('{"pid": "12"}')
+@example('{"pid": ' + "9" * 5000 + "}")
+def test_any_text_is_read(text: str) -> None:
+    check_read(text)
+
+
+@given(JSON)
+def test_any_json_is_read(value: Any) -> None:
+    check_read(json.dumps(value))
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(
+    ("host", "pid", "thread", "task", "site", "metadata"), JSON
+)))  # fmt: skip
+def test_a_note_with_any_json_in_its_fields_is_read(value: dict[str, Any]) -> None:
+    check_read(json.dumps(value))
+
+
+@pytest.mark.parametrize("depth", [400, 900, 100_000])
+@pytest.mark.parametrize("shape", ["{}", '{{"host": {}}}', '{{"metadata": {{"a": {}}}}}'])
+def test_json_nested_too_deep_is_read(shape: str, depth: int) -> None:
+    # A refusal carries the holder's note: a hostile one must not turn "held" into a crash.
+    check_read(shape.format("[" * depth + "]" * depth))
+
+
+def test_a_holder_reads_well() -> None:
+    assert str(Holder()) == "? pid 0"
+    assert str(Holder("web1", 7, "MainThread")) == "web1 pid 7, MainThread"
+    assert str(Holder("web1", 7, "MainThread", "Task-1", "a.py:3 f")) == (
+        "web1 pid 7, Task-1, a.py:3 f"
+    )
+
+
+def test_the_owner_is_not_shown() -> None:
+    # Who knows the owner can release the lock: it must not get into logs.
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    info = LockInfo("n", Holder(), 1, moment, None, owner="secret")
+    assert "secret" not in repr(info)
+    assert "secret" not in repr(Claim("n", "k", "secret", 30.0, "note"))
+    assert info == LockInfo("n", Holder(), 1, moment, None, owner="other")
+
+
+def test_values_cannot_be_changed() -> None:
+    values: list[Any] = [Claim("n", "k", "o", 1.0), Grant(1, 1.0), Refusal(), Holder(), Note()]
+    for value in values:
+        for field in fields(value):
+            with pytest.raises(FrozenInstanceError):
+                setattr(value, field.name, None)

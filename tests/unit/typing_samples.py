@@ -1,0 +1,127 @@
+"""The public API as users type it; checked by mypy, and never run.
+
+Each ``assert_type`` is a promise; each ``type: ignore`` a mistake that mypy has to see, for an
+ignore that is not needed is an error, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any, assert_type
+
+from django_distlock import Lease, Lock, LockGroup, LockInfo, lock, lock_all, lock_for, locks
+from django_distlock.backends.base import BaseLockBackend
+
+
+def by_hand() -> None:
+    assert_type(lock("a"), Lock)
+    lease = lock("a", using="redis", ttl=30, wait=0).acquire()
+    assert_type(lease, Lease | None)
+    lease.release()  # type: ignore[union-attr]
+    if lease:
+        assert_type(lease, Lease)
+        assert_type(lease.fencing_token, int)
+        assert_type(lease.remaining(), float)
+        assert_type(lease.lost, bool)
+        lease.check()
+        lease.renew(60)
+        lease.renew(timedelta(minutes=1))
+        assert_type(lease.detach(), str)
+        lease.release()
+    assert_type(Lease.attach("handle"), Lease)
+    assert_type(lock("a").acquire(wait=None), Lease | None)
+    assert_type(lock("a").acquire(until="commit"), Lease | None)
+    assert_type(lock("a").locked(), bool)
+    lock("a", ttl="30")  # type: ignore[arg-type]
+    lock("a", wait="10")  # type: ignore[arg-type]
+    lock("a", on_contention="explode")  # type: ignore[arg-type]
+    lock("a", timeout=5)  # type: ignore[call-arg]
+    lock(5)  # type: ignore[arg-type]
+
+
+def in_a_block() -> None:
+    with lock("a") as lease:
+        assert_type(lease, Lease)
+    with lock("a").atomic(using="default") as lease:
+        assert_type(lease, Lease)
+    transaction: AbstractContextManager[Lease] = lock("a").atomic()
+    with transaction as lease:
+        assert_type(lease, Lease)
+    with lock_all("a", "b") as leases:
+        assert_type(leases, tuple[Lease, ...])
+    assert_type(lock_all("a", lock("b")), LockGroup)
+    assert_type(lock_all("a").acquire(), tuple[Lease, ...] | None)
+
+
+async def in_async_code() -> None:
+    async with lock("a", cancel_on_lost=True) as lease:
+        assert_type(lease, Lease)
+        await lease.arenew(5)
+        await lease.arelease()
+    assert_type(await lock("a").aacquire(wait=5), Lease | None)
+    assert_type(await lock("a").alocked(), bool)
+    async with lock_all("a", "b") as leases:
+        assert_type(leases, tuple[Lease, ...])
+    assert_type(await lock_all("a", "b").aacquire(), tuple[Lease, ...] | None)
+    assert_type(await Lease.aattach("handle"), Lease)
+
+
+@lock("report:{tenant}", wait=0, on_contention="skip")
+def build(tenant: str, dry_run: bool = False) -> int:
+    """Build."""
+    return 1
+
+
+@lock("report:{tenant}")
+async def abuild(tenant: str) -> int:
+    """Build, asynchronously."""
+    return 1
+
+
+@lock_all("from:{source}", "to:{target}")
+def move(source: int, *, target: int) -> str:
+    """Move."""
+    return ""
+
+
+class Service:
+    """Something with methods."""
+
+    @lock("{self}:{x}")
+    def method(self, x: int) -> str:
+        """Do it."""
+        return ""
+
+    @classmethod
+    @lock("{x}")
+    def of_class(cls, x: int) -> str:
+        """Do it for the class."""
+        return ""
+
+
+async def decorated() -> None:
+    assert_type(build("x", dry_run=True), int)
+    build(5)  # type: ignore[arg-type]
+    build("x", tenants=1)  # type: ignore[call-arg]
+    work: Coroutine[Any, Any, int] = abuild("x")
+    assert_type(await work, int)
+    assert_type(await abuild("x"), int)
+    assert_type(move(1, target=2), str)
+    move(1, 2)  # type: ignore[call-arg]
+    assert_type(Service().method(1), str)
+    Service().method("x")  # type: ignore[arg-type]
+    assert_type(Service.of_class(1), str)
+
+
+async def looking(instance: object) -> None:
+    assert_type(lock_for(instance, ttl=5), Lock)
+    backend = locks["default"]
+    assert_type(backend, BaseLockBackend)
+    assert_type(backend.held(prefix="a"), Iterator[LockInfo])
+    assert_type(backend.aheld(), AsyncIterator[LockInfo])
+    assert_type(backend.force_release("x", fencing_token=7), LockInfo)
+    assert_type(await backend.aforce_release("x"), LockInfo)
+    for info in backend.held():
+        assert_type(info.fencing_token, int | None)
