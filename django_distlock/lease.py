@@ -14,7 +14,7 @@ from .exceptions import InvalidLockError, LockBackendError, LockNotHeldError
 from .flow import Flow, Granted
 from .handler import locks
 from .held import Hold, State
-from .transactions import Ask, open_blocks
+from .transactions import Ask, begun_by_hand, open_blocks
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim
 from .watchdog import abandon, watchdog
@@ -160,16 +160,17 @@ class Lease:
         self._done = True
 
     def _defer(self) -> None:
-        if blocks := open_blocks():
-            if self._hold.backend.conf.in_transaction == "hold":
-                keep_until_ended(self._hold, blocks)
-            else:
-                logger.warning(
-                    "Lock %.200r of alias %r is released inside an open transaction: the next "
-                    "holder will not see what was written. Use lock(...).atomic().",
-                    self.name,
-                    self.alias,
-                )
+        blocks = open_blocks()
+        if blocks and self._hold.backend.conf.in_transaction == "hold":
+            keep_until_ended(self._hold, blocks)
+        elif blocks or begun_by_hand():
+            # The end of a transaction begun by hand is told by nobody, so it is not waited for.
+            logger.warning(
+                "Lock %.200r of alias %r is released inside an open transaction: the next "
+                "holder will not see what was written. Use lock(...).atomic().",
+                self.name,
+                self.alias,
+            )
 
     # -- as a context manager ----------------------------------------------------------------------
 

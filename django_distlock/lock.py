@@ -23,12 +23,12 @@ from .exceptions import (
 from .flow import Flow
 from .guard import Guard
 from .handler import locks
-from .held import Hold
+from .held import Hold, State
 from .holder import this_holder
 from .lease import Lease
 from .names import check_name
 from .signals import Tell, lock_acquired, lock_contended
-from .transactions import Ask, Block, is_pending, open_blocks, sweep
+from .transactions import Ask, Block, begun_by_hand, is_pending, open_blocks, sweep
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim, Note, Refusal
 from .watchdog import abandon, watchdog
@@ -164,9 +164,12 @@ class Lock(Guard[Lease], Decorates):
         if mine.lapse() or not (yield from renew_hold(mine, None)):
             return None
         reentrant = mine.backend.conf.reentrant if self.reentrant is UNSET else self.reentrant
-        if reentrant or mine.deferred is not None:
-            mine.count += 1
-            return Lease(mine)
+        with mine.mutex:  # it may be released meanwhile, after the end of a transaction
+            if mine.state is not State.ACTIVE or (mine.count == 0 and mine.deferred is None):
+                return None
+            if reentrant or mine.deferred is not None:
+                mine.count += 1
+                return Lease(mine)
         raise AlreadyHeldError(
             "This thread or task holds the lock already and would wait for itself. Pass the lease "
             "to where it is needed, or use reentrant=True",
@@ -190,7 +193,7 @@ class Lock(Guard[Lease], Decorates):
                     "until='commit' needs an open transaction.atomic() block", **where
                 )
             return blocks
-        if blocks:
+        if blocks or (yield Ask(begun_by_hand)):
             raise LockInTransactionError(
                 "The lock is taken inside an open transaction and would be free before the "
                 "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",

@@ -22,7 +22,18 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .worker import events
 
-__all__ = ["Ask", "Block", "Ending", "is_pending", "of_testcase", "on_end", "open_blocks", "sweep"]
+__all__ = [
+    "Ask",
+    "Block",
+    "Ending",
+    "begun_by_hand",
+    "is_pending",
+    "of_testcase",
+    "on_end",
+    "open_blocks",
+    "own_connection",
+    "sweep",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +46,14 @@ class Block:
 
     def is_open(self) -> bool:
         """Tell whether the block has not ended yet."""
+        connection = self.connection
         if self.savepoint is not None:
-            return self.savepoint in self.connection.savepoint_ids
-        return self.connection.atomic_blocks[:1] == [self.atomic]
+            return self.savepoint in connection.savepoint_ids
+        if connection.atomic_blocks[:1] == [self.atomic]:
+            return True
+        # Django takes the block off its list before it sends the COMMIT, and turns autocommit on
+        # after the answer.
+        return connection.connection is not None and not connection.autocommit
 
 
 def of_testcase(atomic: object) -> bool:
@@ -61,6 +77,40 @@ def open_blocks() -> list[Block]:
                 blocks.append(Block(connection, atomic, savepoint))
                 break
     return blocks
+
+
+def begun_by_hand() -> bool:
+    """Tell whether this thread has a transaction without `atomic()`, whose end nobody tells."""
+    return any(
+        not connection.in_atomic_block
+        and connection.connection is not None
+        and not connection.autocommit
+        for connection in connections.all(initialized_only=True)
+    )
+
+
+# The connections that a forked child got from its parent, kept for ever: two processes that read
+# from one socket take each other's answers, and a connection that is closed or collected in the
+# child is closed for the parent too.
+INHERITED: list[BaseDatabaseWrapper] = []
+
+
+def _forget_parent() -> None:
+    _pending.clear()  # in memory here, but in the database they are the parent's
+    for connection in connections.all(initialized_only=True):
+        # A database in memory was copied by the fork and has nothing to share.
+        in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()  # type: ignore[attr-defined]
+        if connection.connection is not None and not in_memory:
+            INHERITED.append(connection)
+
+
+def own_connection(database: str) -> BaseDatabaseWrapper:
+    """Return this thread's connection to a DATABASES alias, never one of a parent process."""
+    own = connections[database]
+    if any(own is inherited for inherited in INHERITED):
+        del connections[database]
+        own = connections[database]
+    return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +230,4 @@ def sweep() -> list[object]:
     return [ending.subject for ending in _pending.get(threading.get_ident(), ())]
 
 
-# A forked child has the transactions of its parent's thread in memory, but not in the database.
-os.register_at_fork(after_in_child=_pending.clear)
+os.register_at_fork(after_in_child=_forget_parent)

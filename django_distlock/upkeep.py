@@ -57,32 +57,34 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
 
 def free(hold: Hold) -> Flow[None]:
     """Release in the store. The hold leaves the watch first, so that no renewal follows."""
-    lost = hold.state is State.LOST
-    if not hold.move(State.ACTIVE, State.RELEASING) and not lost:
+    if hold.move(State.ACTIVE, State.RELEASING):
+        yield from _send_release(hold)
+    elif hold.state is State.LOST:
+        raise hold.lost_error()
+    else:
         raise LockNotHeldError(
             "The lease is being released already", name=hold.claim.name, alias=hold.backend.alias
         )
-    if not lost:
-        hold.renewing = False
-        try:
-            lost = not (
-                yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
-            )
-        except LockBackendError:
-            hold.move(State.RELEASING, State.ACTIVE)
-            watchdog.watch(hold)
-            raise
-        except BaseException:
-            # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
-            hold.move(State.RELEASING, State.RELEASED)
-            abandon(hold.backend, hold.claim)
-            raise
-        if lost:
-            hold.lose("it expired or was forced", before=State.RELEASING)
-        else:
-            hold.move(State.RELEASING, State.RELEASED)
-    if lost:
+
+
+def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
+    """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone."""
+    hold.renewing = False
+    try:
+        ours = yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
+    except LockBackendError:
+        hold.move(State.RELEASING, State.ACTIVE)
+        watchdog.watch(hold)
+        raise
+    except BaseException:
+        # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
+        hold.move(State.RELEASING, State.RELEASED)
+        abandon(hold.backend, hold.claim)
+        raise
+    if not ours and not may_be_gone:
+        hold.lose("it expired or was forced", before=State.RELEASING)
         raise hold.lost_error()
+    hold.move(State.RELEASING, State.RELEASED)
     logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
     if lock_released.receivers:
         facts = {"name": hold.claim.name, "fencing_token": hold.granted.fencing_token}
@@ -92,25 +94,28 @@ def free(hold: Hold) -> Flow[None]:
 
 def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
     """Release ``hold`` when the transactions have ended, by commit or by rollback."""
+    bound = hold.granted.bound
 
     def here() -> None:
-        hold.deferred = None
-        if hold.count == 0 and not hold.lapse():
-            try:
-                flow.run(free(hold))
-            except LockBackendError as error:
-                logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
-                abandon(hold.backend, hold.claim)
-            except LockNotHeldError as error:
-                logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400
+        with hold.mutex:  # else it could be taken again in between: see Lock._again
+            hold.deferred = None
+            if hold.count > 0 or not hold.move(State.ACTIVE, State.RELEASING):
+                return
+        if bound is not None and bound.in_testcase and bound.undone():
+            hold.move(State.RELEASING, State.RELEASED)  # gone with the test that it was part of
+            return
+        try:
+            flow.run(_send_release(hold, may_be_gone=bound is not None))
+        except LockBackendError as error:
+            hold.move(State.ACTIVE, State.RELEASED)
+            logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
+            abandon(hold.backend, hold.claim)
+        except LockNotHeldError as error:
+            logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400
 
     def elsewhere() -> None:
         # On any thread, perhaps inside a finalizer: hand it to the worker.
-        if hold.granted.bound is None:
-            worker_of(hold.backend).submit(here)
-        elif hold.count == 0:
-            hold.lapse()
-            hold.deferred = None
+        worker_of(hold.backend).submit(here)
 
     # It is the transaction's now, so the thread of the transaction is who holds it: a task that
     # took it for synchronous code above it may end long before.

@@ -82,6 +82,9 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 class Bound(Protocol):
     """A transaction of the caller's that a grant is part of, and with which it may vanish."""
 
+    in_testcase: bool
+    """Whether it is one of Django's `TestCase`, which nobody outside ever sees."""
+
     def open(self) -> bool:
         """Tell whether the transaction still goes on."""
         ...

@@ -86,7 +86,16 @@ class TableBackend(BaseLockBackend):
                     cursor.execute(sql, parameters)
                     return list(cursor.fetchall())
 
-            answer = dialect.attempt(fetch, claim, name, look_first=claim.key in self._contended)
+            try:
+                look_first = claim.key in self._contended
+                answer = dialect.attempt(fetch, claim, name, look_first=look_first)
+            except DatabaseError as error:
+                # A busy file that nevertheless says who holds the lock has answered.
+                if not dialect.look or not self.is_conflict(error):
+                    raise
+                answer = dialect.held(fetch, claim)
+                if answer is None:
+                    raise
             self._note_contention(claim.key, isinstance(answer, Refusal))
             if isinstance(answer, Grant) and lent.in_transaction:
                 return Grant(answer.fencing_token, answer.valid_for, lent.bound())

@@ -17,11 +17,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.core import mail
-from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error, OperationalError
 
-from ...transactions import of_testcase, on_end
+from ...transactions import of_testcase, on_end, own_connection
 from .sentry import within
 
 __all__ = ["Borrowed", "Connections", "TransactionBound"]
@@ -40,6 +39,7 @@ class TransactionBound:
         self._discarded = False
         tests = [block for block in connection.atomic_blocks if of_testcase(block)]
         self._block = tests[-1] if tests else connection.atomic_blocks[0]
+        self.in_testcase = bool(tests)
         if not tests:
             on_end(connection, self._commit, self._discard)
 
@@ -54,8 +54,12 @@ class TransactionBound:
         return not self._committed and self._block in self._connection.atomic_blocks
 
     def undone(self) -> bool:
-        """Tell whether the transaction was rolled back."""
-        return self._discarded or not (self._committed or self.open())
+        """Tell whether the transaction was rolled back, as far as can be told.
+
+        Django drops the callback also when another one fails after the commit: then this says
+        True of a lock that the store still has, which errs on the safe side.
+        """
+        return not self.open() if self.in_testcase else self._discarded
 
 
 class Borrowed:
@@ -88,7 +92,7 @@ class Connections:
         self._mutex = threading.Lock()
 
     def _lend(self) -> Borrowed:
-        own = connections[self.database]
+        own = own_connection(self.database)
         if own.in_atomic_block:
             if own.vendor == "sqlite" or of_testcase(own.atomic_blocks[0]):
                 return Borrowed(own, in_transaction=True)
@@ -170,18 +174,10 @@ class Connections:
             connection.close()
 
     def forget_parent(self) -> None:
-        """Leave, in a forked child, the parent's connections alone and unclosed.
-
-        Also the caller's own to this database: two processes that read from one socket take each
-        other's answers, and a lock would be granted to the wrong one.
-        """
+        """Leave, in a forked child, the parent's connections alone and unclosed."""
         self._mutex = threading.Lock()
         _parked.extend(self._idle)
         self._idle = []
-        for own in connections.all(initialized_only=True):
-            if own.alias == self.database and _shares_a_socket(own):
-                _parked.append(own)
-                del connections[self.database]
 
 
 class Overdue(OperationalError):
@@ -190,13 +186,6 @@ class Overdue(OperationalError):
 
 # Never collected in a child: closing them there ends the parent's sessions.
 _parked: list[BaseDatabaseWrapper] = []
-
-
-def _shares_a_socket(connection: BaseDatabaseWrapper) -> bool:
-    if connection.connection is None:
-        return False
-    # A database in memory was copied by the fork and has nothing to share.
-    return connection.vendor != "sqlite" or not connection.is_in_memory_db()  # type: ignore[attr-defined]
 
 
 def _open(connection: BaseDatabaseWrapper, limit: float) -> None:

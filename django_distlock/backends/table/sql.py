@@ -77,11 +77,9 @@ class Dialect:
         when a look says that it may win: also a losing upsert asks for the file's write lock, and
         waiters that do so again and again are in the way of the holder's own transactions.
         """
+        if look_first and (held := self.held(fetch, claim)) is not None:
+            return held
         parameters = self.parameters(claim, name)
-        if look_first:
-            held = fetch(self.look, parameters)
-            if held and int(held[0][2]) > 0:
-                return Refusal(int(held[0][2]) / 1_000_000, str(held[0][3]))
         rows = fetch(self.acquire, parameters)
         if not rows and self.look:
             rows = fetch(self.look, parameters)
@@ -91,6 +89,13 @@ class Dialect:
         if owner == claim.owner:
             return Grant(int(token), claim.ttl)
         return Refusal(max(0.0, int(left) / 1_000_000), str(note))
+
+    def held(self, fetch: Fetch, claim: Claim) -> Refusal | None:
+        """Look, without asking for a write lock, and return the refusal if another holds it."""
+        rows = fetch(self.look, self.parameters(claim, ""))
+        if not rows or int(rows[0][2]) <= 0:
+            return None
+        return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
 
 
 def _dialect(now: str, acquire: str, **more: Any) -> Dialect:

@@ -49,6 +49,26 @@ class Visible(ContractBase):
         await a.release(lease)
         assert await b.held(self.backend(), world.prefix) == []
 
+    async def test_held_shows_the_holder_and_not_who_was_refused(self, world: World) -> None:
+        """Keep what stands beside a lock when others ask for it; replace it with its holder."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        name = world.name()
+        mine, theirs = (self.lock(name, metadata={"who": who}) for who in "ab")
+
+        async def shown() -> tuple[object, object]:
+            (info,) = await c.held(self.backend(), name)
+            return info.metadata["who"], info.fencing_token
+
+        lease = await a.take(mine)
+        assert await shown() == ("a", lease.fencing_token)
+        for wait in (0, 0.05):
+            assert await b.acquire(theirs, wait=wait) is None
+        assert await shown() == ("a", lease.fencing_token)
+        await a.release(lease)
+        lease = await b.take(theirs)
+        assert await shown() == ("b", lease.fencing_token)
+        await b.release(lease)
+
     async def test_held_shows_every_lock_and_no_other(self, world: World) -> None:
         """Show every lock that is held now, and none that was released or has run out."""
         a, b = world.actor(), world.actor()
