@@ -84,6 +84,7 @@ class Hold:
         "reason",
         "renewing",
         "state",
+        "unsure",
     )
 
     def __init__(
@@ -106,6 +107,7 @@ class Hold:
         self.count = 1
         self.deferred: object | None = None  # what keeps it until a transaction has ended
         self.in_flight = False  # a renewal by the watchdog is under way
+        self.unsure = False  # a release was sent and not answered: it may be done
         self.entry = 0  # the number under which the watchdog looks at it next
         self.state = State.ACTIVE
         self.reason = ""

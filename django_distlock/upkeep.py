@@ -73,6 +73,7 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
     try:
         ours = yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
     except LockBackendError:
+        hold.unsure = True
         hold.move(State.RELEASING, State.ACTIVE)
         watchdog.watch(hold)
         raise
@@ -81,7 +82,7 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
         hold.move(State.RELEASING, State.RELEASED)
         abandon(hold.backend, hold.claim)
         raise
-    if not ours and not may_be_gone:
+    if not ours and not may_be_gone and not hold.unsure:
         hold.lose("it expired or was forced", before=State.RELEASING)
         raise hold.lost_error()
     hold.move(State.RELEASING, State.RELEASED)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from . import clock
 
-__all__ = ["Job", "Worker", "events"]
+__all__ = ["Job", "Worker", "events", "on_worker"]
 
 logger = logging.getLogger("django_distlock.worker")
 
@@ -23,6 +23,15 @@ Job = Callable[[], None]
 
 LAST_WAIT = 1.0  # seconds that the interpreter's end may wait for jobs that are due
 IDLE = 1.0  # seconds without a job after which the thread ends; the next job starts a new one
+
+
+class _WorkerThread(threading.Thread):
+    """A thread of ours."""
+
+
+def on_worker() -> bool:
+    """Tell whether this thread is a worker of ours, not one of the program's."""
+    return isinstance(threading.current_thread(), _WorkerThread)
 
 
 class Worker:
@@ -58,7 +67,7 @@ class Worker:
                 return
             heapq.heappush(self._jobs, (clock.now() + after, next(self._order), job))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = _WorkerThread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
             self._ready.notify()
 

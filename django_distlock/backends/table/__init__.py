@@ -59,7 +59,10 @@ class TableBackend(BaseLockBackend):
     def dialect(self) -> Dialect:
         """Return the SQL for the database, or refuse one that has none."""
         if self._dialect is None:
-            self._dialect = self._choose(connections[self.database])
+            # By the guarded way: MariaDB and MySQL are told apart by asking the server.
+            self._dialect = self._connections.execute(
+                lambda lent: self._choose(lent.connection), self.command_timeout
+            )
         return self._dialect
 
     def _choose(self, connection: Any) -> Dialect:
@@ -93,9 +96,10 @@ class TableBackend(BaseLockBackend):
                 # A busy file that nevertheless says who holds the lock has answered.
                 if not dialect.look or not self.is_conflict(error):
                     raise
-                answer = dialect.held(fetch, claim)
-                if answer is None:
+                held = dialect.held(fetch, claim)
+                if held is None:
                     raise
+                answer = held
             self._note_contention(claim.key, isinstance(answer, Refusal))
             if isinstance(answer, Grant) and lent.in_transaction:
                 return Grant(answer.fencing_token, answer.valid_for, lent.bound())

@@ -21,6 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error, OperationalError
 
 from ...transactions import of_testcase, on_end, own_connection
+from ...worker import on_worker
 from .sentry import within
 
 __all__ = ["Borrowed", "Connections", "TransactionBound"]
@@ -93,6 +94,9 @@ class Connections:
 
     def _lend(self) -> Borrowed:
         own = own_connection(self.database)
+        if on_worker() and "pool" in own.settings_dict["OPTIONS"]:
+            # With all of the pool's connections in the hands of holders, none could be renewed.
+            return Borrowed(self._take(own), private=True)
         if own.in_atomic_block:
             if own.vendor == "sqlite" or of_testcase(own.atomic_blocks[0]):
                 return Borrowed(own, in_transaction=True)

@@ -33,7 +33,8 @@ def remedy(error: Exception, database: str) -> str:
     said = str(error).lower()
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
-    if "no such table" in said or "does not exist" in said or number == 1146:
+    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    if "no such table" in said or state == "42P01" or number == 1146:
         return f"Run 'manage.py migrate django_distlock --database {database}'"
     if "is locked" in said:
         return (

@@ -69,6 +69,15 @@ class _Sentry:
                     return
 
 
+def _descriptor(driver_connection: Any) -> int | None:
+    """Return the descriptor of the socket, or None if there is none, or none any more."""
+    fileno = getattr(driver_connection, "fileno", None)
+    try:
+        return None if fileno is None else int(fileno())
+    except Exception:  # noqa: BLE001 - the connection is dead, which the statement will find too
+        return None
+
+
 def _shut(descriptor: int) -> None:
     """Shut the connection of a descriptor that the driver keeps and will close itself."""
     try:
@@ -85,13 +94,13 @@ _sentry = _Sentry()
 def within(driver_connection: Any, seconds: float) -> Iterator[Watch | None]:
     """Let what happens in the block wait ``seconds`` at most for ``driver_connection``'s server.
 
-    Yields the Watch, or None for a driver without a socket (SQLite).
+    Yields the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
     """
-    fileno = getattr(driver_connection, "fileno", None)
-    if fileno is None:
+    descriptor = _descriptor(driver_connection)
+    if descriptor is None:
         yield None
         return
-    watch = Watch(fileno(), time.monotonic() + seconds)
+    watch = Watch(descriptor, time.monotonic() + seconds)
     number = _sentry.add(watch)
     try:
         yield watch
