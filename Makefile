@@ -32,7 +32,7 @@ test:
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 $(ARGS)
 
 lint:
 	@scripts/setup tools

@@ -131,7 +131,7 @@ def acquire(
             except StoreConflictError:
                 conflicts += 1
                 late = -1.0 if until is None else clock() - until
-                if late > LATE or (late >= 0 and conflicts >= TRIES_IN_CONFLICT):
+                if late >= 0 and conflicts >= (2 if late > LATE else TRIES_IN_CONFLICT):
                     raise
                 answer = None
             if isinstance(answer, Grant):

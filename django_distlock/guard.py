@@ -108,10 +108,11 @@ class Guard(ABC, Generic[T]):
         return got
 
     def _enter(self, got: T, scopes: Sequence[CancelScope]) -> None:
+        entered = (got, scopes)
         try:
-            held.push(self, (got, scopes))
+            held.push(self, entered)
         except BaseException:
-            held.pop(self)  # interrupted: no block begins that would take it off
+            held.forget(self, entered)  # interrupted: no block begins that would take it off
             raise
 
     def __exit__(

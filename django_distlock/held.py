@@ -227,13 +227,21 @@ def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
 # A `Lock` keeps no state, so what its `with` block got is kept here. By the Lock object, which the
 # `with` statement keeps alive; and by the party, as one Lock may be used by many at once.
 _entered: dict[int, list[tuple[tuple[Party, int], Any]]] = {}
-_entered_mutex = threading.Lock()
+_entered_mutex = threading.RLock()
 
 
 def push(lock: object, got: Any) -> None:
     """Remember what a `with` block of ``lock`` got."""
     with _entered_mutex:
         _entered.setdefault(id(lock), []).append((party(), got))
+
+
+def forget(lock: object, got: object) -> None:
+    """Forget that a `with` block of ``lock`` got ``got``, if that was remembered."""
+    with _entered_mutex:
+        entered = [each for each in _entered.pop(id(lock), ()) if each[1] is not got]
+        if entered:
+            _entered[id(lock)] = entered
 
 
 def pop(lock: object) -> Any:
@@ -259,7 +267,7 @@ def pop(lock: object) -> Any:
 def _forget_parent() -> None:
     """Give up, in a forked child, what the parent holds: it is the parent's to release."""
     global _entered_mutex
-    _entered_mutex = threading.Lock()
+    _entered_mutex = threading.RLock()
     for hold in [ref() for ref in _registry.valuerefs()]:
         if hold is None:
             continue

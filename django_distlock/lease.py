@@ -10,7 +10,12 @@ from typing import Any, NoReturn, Self
 
 from . import flow
 from .durations import Duration, check_ttl, check_wait
-from .exceptions import InvalidLockError, LockBackendError, LockNotHeldError
+from .exceptions import (
+    InvalidLockError,
+    LockBackendError,
+    LockNotHeldError,
+    UnsupportedOperationError,
+)
 from .flow import Flow, Granted
 from .handler import locks
 from .held import Hold, State
@@ -57,7 +62,14 @@ class Lease:
 
     @property
     def fencing_token(self) -> int:
-        """The number that is greater for every later grant of the same name."""
+        """The number that is greater for every later grant of the same name.
+
+        Raises UnsupportedOperationError on a backend that cannot promise that.
+        """
+        if not self._hold.backend.supports_fencing:
+            raise UnsupportedOperationError(
+                "This backend has no fencing tokens", name=self.name, alias=self.alias
+            )
         return self._hold.granted.fencing_token
 
     @property
@@ -225,7 +237,8 @@ class Lease:
         """
         self.check()
         hold = self._hold
-        if hold.count > 1 or hold.granted.bound is not None:
+        kept = hold.granted.bound is not None or hold.deferred is not None
+        if hold.count > 1 or kept:
             why = "taken more than once" if hold.count > 1 else "part of an open transaction"
             raise LockNotHeldError(f"Not detached: it is {why}", name=self.name, alias=self.alias)
         if not hold.move(State.ACTIVE, State.DETACHED):

@@ -50,7 +50,8 @@ class Schedule:
 
     def _sweep(self) -> None:
         # Released holds stay in the heap until due; now and then all of them are taken out.
-        self._heap = [entry for entry in self._heap if _valid(entry[2](), entry[1])]
+        old, self._heap = self._heap, []  # what a finalizer adds meanwhile is kept
+        self._heap += [entry for entry in old if _valid(entry[2](), entry[1])]
         heapq.heapify(self._heap)
         self._bound = max(64, 2 * len(self._heap))
 
@@ -100,7 +101,7 @@ class Watchdog:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._schedule = Schedule()
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()  # re-entrant: see _workers_mutex
         self._thread: threading.Thread | None = None
 
     def watch(self, hold: Hold) -> None:
@@ -213,12 +214,20 @@ def worker_of(backend: BaseLockBackend) -> Worker:
 
 
 def abandon(backend: BaseLockBackend, claim: Claim) -> None:
-    """Release ``claim`` in the background, again and again until its ttl has passed anyway."""
+    """Release ``claim`` in the background, again and again until its ttl has passed anyway.
+
+    Also a few times after the store said that there is nothing to release: a server that hung may
+    read the request for the lock after the one for its release.
+    """
     end = clock.now() + backend.max_ttl(claim.ttl)
+    again = iter((0.2, 0.5, 1.0))
 
     def job(delay: float = 0.05) -> None:
         try:
-            backend.call("release", claim, name=claim.name)
+            if not backend.call("release", claim, name=claim.name):
+                after = next(again, None)
+                if after is not None and clock.now() + after < end:
+                    worker_of(backend).submit(job, after)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             if clock.now() + delay < end:
                 worker_of(backend).submit(lambda: job(min(2 * delay, 2.0)), delay)

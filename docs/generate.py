@@ -63,6 +63,7 @@ def flags(*_: str) -> str:
         ("`native_async`", lambda b: _yes(b.native_async)),
         ("`thread_sensitive`", lambda b: _yes(b.thread_sensitive)),
         ("`queues`", lambda b: _yes(b.queues)),
+        ("`least_patience` (s)", lambda b: f"{b.least_patience:g}"),
         ("`poll` (s)", lambda b: f"{b.poll[0]:g} to {b.poll[1]:g}"),
         ("`grace` (s)", lambda b: f"{b.grace:g}"),
         ("`longest_ttl` (s)", lambda b: f"{b.longest_ttl:,.0f}"),

@@ -25,7 +25,13 @@ _keeper: list[Any] = []  # a database in memory lives as long as one connection 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start what was chosen, and set Django up before the test modules are imported."""
+    """Start what was chosen, and set Django up before the test modules are imported.
+
+    With pytest-xdist each process has servers and files of its own; the one that only hands out
+    the tests needs none.
+    """
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
     file = str(Path(_folder.name) / "db.sqlite3")
     databases: dict[str, dict[str, Any]] = {"default": SQLITE | {"NAME": file}}
     if "sqlite" in chosen():

@@ -31,7 +31,7 @@ class _Space:
     """The locks of one LOCATION. Released rows go; the highest token of all stays."""
 
     def __init__(self) -> None:
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
         self.rows: dict[str, _Row] = {}
         self.top = 0
 
@@ -116,5 +116,5 @@ class LocMemBackend(BaseLockBackend):
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._space.mutex = threading.Lock()
+        self._space.mutex = threading.RLock()
         self._space.rows.clear()

@@ -30,10 +30,12 @@ class Calls:
         self.begun = 0
         self.answered = 0
         self.last = 0.0  # when it was last begun, by time.monotonic()
+        self.args: tuple[Any, ...] = ()  # what it was last called with
 
-    def begin(self) -> None:
+    def begin(self, args: tuple[Any, ...]) -> None:
         """Note that the primitive is called."""
         self.begun += 1
+        self.args = args
         self.last = time.monotonic()
 
     async def came(self, number: int = 1) -> None:
@@ -83,7 +85,7 @@ def tap(
     def tapped(*args: Any) -> Any:
         if inside.get():
             return real(*args)
-        calls.begin()
+        calls.begin(args)
         before()
         answer = real(*args)
         after()
@@ -95,7 +97,7 @@ def tap(
         if (twin := getattr(backend, f"a{verb}", None)) is not None:
 
             async def atapped(*args: Any) -> Any:
-                calls.begin()
+                calls.begin(args)
                 await asyncio.to_thread(before)
                 token = inside.set(True)
                 try:

@@ -26,7 +26,6 @@ class NoStore:
     queues: bool = False
     command_timeout: float = 5.0
     least_patience: float = LEAST_PATIENCE
-    least_patience: float = LEAST_PATIENCE
 
     def call(self, verb: str, *args: Any, name: str | None) -> Any:
         raise AssertionError("no driver runs in this test")

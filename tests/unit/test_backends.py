@@ -1,4 +1,4 @@
-"""What every backend has from its base, and the two that need no store."""
+"""What every backend has from its base."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from django_distlock import (
     InvalidLockError,
@@ -19,11 +20,8 @@ from django_distlock import (
     lock,
 )
 from django_distlock.backends.base import BaseLockBackend
-from django_distlock.backends.dummy import DummyBackend
-from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import AliasConf
 from django_distlock.exceptions import StoreConflictError
-from django_distlock.values import Grant, Refusal
 
 from .tools import (
     LIMIT,
@@ -31,7 +29,6 @@ from .tools import (
     Down,
     Gate,
     UnitBackend,
-    VirtualClock,
     claim_of,
     eventually,
     in_thread,
@@ -49,11 +46,14 @@ def test_the_stores_errors_become_ours(
     backend: UnitBackend, world: str, error: Exception, kind: type[LockBackendError]
 ) -> None:
     backend.before["inspect"].append(error)
-    with pytest.raises(LockBackendError) as caught:
+
+    def look() -> Any:
         if world == "sync":
-            backend.call("inspect", "a", name="a")
-        else:
-            asyncio.run(backend.acall("inspect", "a", name="a"))
+            return backend.call("inspect", "a", name="a")
+        return asyncio.run(backend.acall("inspect", "a", name="a"))
+
+    with pytest.raises(LockBackendError) as caught:
+        look()
     assert type(caught.value) is kind
     assert caught.value.__cause__ is error
     assert (caught.value.name, caught.value.alias) == ("a", backend.alias)
@@ -94,22 +94,19 @@ def test_a_store_with_an_asyncio_client_is_called_on_the_loop() -> None:
 
 
 def test_a_store_without_one_is_called_on_a_thread_of_the_alias(backend: UnitBackend) -> None:
-    gate = backend.gates["inspect"] = Gate(only=lambda: not names.append(threads_name()))
-    gate.open.set()
     names: list[str] = []
+
+    def look() -> bool:
+        names.append(threading.current_thread().name)
+        return False
+
+    backend.gates["inspect"] = Gate(only=look)
     asyncio.run(lock("a", using=backend.alias).alocked())
     assert len(names) == 1
     assert names[0].startswith(f"distlock-{backend.alias}")
 
 
-def threads_name() -> str:
-    """Return the name of the current thread."""
-    return threading.current_thread().name
-
-
 def test_a_thread_sensitive_store_is_called_where_djangos_database_is() -> None:
-    from asgiref.sync import sync_to_async
-
     class Sensitive(UnitBackend):
         thread_sensitive = True
 
@@ -154,8 +151,10 @@ def test_a_call_cancelled_before_its_thread_began_never_begins() -> None:
 def test_a_closed_backend_has_no_threads() -> None:
     with opened() as backend:
         asyncio.run(lock("a", using=backend.alias).alocked())
-        assert backend._executor is not None
-    assert backend._executor is None
+        executor = backend._executor
+        assert executor is not None
+    with pytest.raises(RuntimeError, match="shutdown"):
+        executor.submit(print)
     backend.close()
 
 
@@ -285,67 +284,3 @@ def test_a_name_that_is_none_cannot_be_broken(backend: UnitBackend, name: Any) -
     with pytest.raises(InvalidLockError):
         backend.force_release(name)
     assert backend.calls == []
-
-
-# -- locmem ------------------------------------------------------------------------------------
-
-
-def test_the_same_owner_is_granted_the_same_token_with_its_ttl_anew(clock: VirtualClock) -> None:
-    with opened(clock=clock) as backend:
-        claim = claim_of(backend, "a", ttl=10)
-        first = backend.try_acquire(claim, 1.0)
-        clock.advance(9)
-        assert backend.try_acquire(claim, 1.0) == first
-        clock.advance(9)
-        refusal = backend.try_acquire(claim_of(backend, "a", owner="other"), 1.0)
-        assert refusal == Refusal(pytest.approx(1.0), "")
-        clock.advance(1)
-        assert not backend.renew(claim)
-        assert not backend.release(claim)
-        assert backend.inspect("a") is None
-        assert list(backend.scan("")) == []
-        second = backend.try_acquire(claim_of(backend, "a", owner="other"), 1.0)
-        assert isinstance(first, Grant)
-        assert isinstance(second, Grant)
-        assert second.fencing_token > first.fencing_token
-
-
-def test_aliases_of_one_location_share_their_locks() -> None:
-    with (
-        opened(location="a place of two") as one,
-        opened(location="a place of two") as other,
-        lock("a", using=one.alias),
-    ):
-        assert lock("a", using=other.alias, wait=0).acquire() is None
-
-
-def test_a_forked_child_begins_with_none(backend: UnitBackend) -> None:
-    backend.try_acquire(claim_of(backend, "a"), 1.0)
-    with backend._space.mutex:  # as if another thread had been inside at the fork
-        backend.forget_parent()
-        assert not backend.holds("a")
-
-
-def test_it_says_that_it_is_of_one_process() -> None:
-    assert LocMemBackend.scope == DummyBackend.scope == "process"
-    assert LocMemBackend.exclusive
-    assert not DummyBackend.exclusive
-
-
-# -- dummy -------------------------------------------------------------------------------------
-
-
-def test_the_dummy_lets_everybody_in_with_rising_tokens() -> None:
-    mine = lock("a", using="dummy", wait=0)
-    with mine as lease:
-        other = in_thread(mine.acquire)
-        assert other is not None
-        assert other.fencing_token > lease.fencing_token
-        lease.renew()
-        lease.check()
-        assert not mine.locked()
-        other.release()
-    dummy = DummyBackend("dummy", AliasConf(backend="x"))
-    assert list(dummy.held()) == []
-    with pytest.raises(LockNotHeldError):
-        dummy.force_release("a")

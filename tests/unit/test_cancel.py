@@ -201,6 +201,17 @@ def test_a_body_that_swallows_the_cancellation_is_told_all_the_same(backend: Uni
     asyncio.run(lost(body()))
 
 
+def test_a_body_that_gave_its_lost_lease_up_is_told_all_the_same(backend: UnitBackend) -> None:
+    async def body() -> None:
+        async with watched(backend) as lease:
+            lease._hold.lose("gone")
+            with suppress(LeaseLostError):
+                lease.release()
+            await for_ever()
+
+    asyncio.run(lost(body()))
+
+
 def test_a_lease_lost_before_the_body_begins_cancels_it(backend: UnitBackend) -> None:
     # While receivers of `lock_acquired` are told, say.
     def receive(lease: Lease, **given: object) -> None:

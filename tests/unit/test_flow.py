@@ -19,9 +19,10 @@ from django_distlock.flow import (
     drift,
     insist,
 )
-from django_distlock.values import Grant, Refusal
+from django_distlock.values import Bound, Grant, Refusal
 
 from .steps import CLAIM, TTL, ByHand, NoStore
+from .test_held import Transaction
 
 
 def test_granted_at_once() -> None:
@@ -42,14 +43,7 @@ def test_the_deadline_goes_by_what_the_store_grants() -> None:
 
 
 def test_what_the_grant_is_bound_to_goes_along() -> None:
-    class Transaction:
-        def open(self) -> bool:
-            return True
-
-        def undone(self) -> bool:
-            return False
-
-    bound = Transaction()
+    bound: Bound = Transaction()
     drive = ByHand().answer(Grant(7, TTL, bound))
     assert isinstance(drive.result, Granted)
     assert drive.result.bound is bound
@@ -173,7 +167,9 @@ def test_the_wait_is_over_after_conflicts_only_when_the_store_has_answered() -> 
 
 
 def test_conflicts_do_not_stretch_the_wait() -> None:
+    # Once more at the most, and not the five times that answers at once would get.
     drive = ByHand(wait=1.0).fail(StoreConflictError("busy"), took=1.0 + LATE + 0.01)
+    drive.expect("pause").sleep().fail(StoreConflictError("busy"))
     assert isinstance(drive.error, StoreConflictError)
     assert drive.abandoned == [CLAIM]
 

@@ -189,6 +189,15 @@ def test_cancel_on_lost_needs_a_task(backend: UnitBackend) -> None:
     assert backend.calls == []
 
 
+def test_cancel_on_lost_of_a_group_needs_a_task(backend: UnitBackend) -> None:
+    with (
+        pytest.raises(InvalidLockError, match="async with"),
+        lock_all("a", "b", using=backend.alias, cancel_on_lost=True),
+    ):
+        pytest.fail("cannot be cancelled")
+    assert backend.calls == []
+
+
 # -- interrupted -------------------------------------------------------------------------------
 
 
@@ -248,6 +257,41 @@ def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBa
     left = pop(mine)
     assert left is None, "the lease stays entered"
     assert eventually(lambda: not backend.holds("a"), 2.0)
+
+
+def test_an_interruption_before_a_block_is_entered_spares_the_one_around_it(
+    backend: UnitBackend,
+) -> None:
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code is registry.push.__code__:
+            raise KeyboardInterrupt
+        return trace
+
+    mine = lock("a", using=backend.alias, reentrant=True)
+    with mine as outer:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                mine.__enter__()
+        finally:
+            sys.settrace(before)
+        outer.check()
+    assert outer.remaining() == 0
+
+
+def test_a_group_that_is_thrown_away_at_its_end_is_released_in_the_background(
+    backend: UnitBackend,
+) -> None:
+    group = lock_all("a", "b", "c", using=backend.alias)
+    got = group.acquire()
+    assert got is not None
+    flow = group._leave(got, None)
+    step = next(flow)
+    while not (isinstance(step, Call) and step.verb == "release"):
+        step = flow.send(step.do())
+    flow.close()
+    assert eventually(lambda: not any(map(backend.holds, "abc")))
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, asyncio.CancelledError])

@@ -13,6 +13,7 @@ from django.test import override_settings
 from django.utils.connection import BaseConnectionHandler
 
 from django_distlock import InvalidLockBackendError, LeaseLostError, lock, locks
+from django_distlock import handler as module
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.dummy import DummyBackend
 from django_distlock.backends.locmem import LocMemBackend
@@ -75,6 +76,16 @@ def test_closed_backends_are_opened_anew(handler: LockHandler) -> None:
     handler.close_all()
     assert handler.all(initialized_only=True) == []
     assert handler["default"] is not before
+
+
+def test_a_forked_child_leaves_the_parents_backends_open(handler: LockHandler) -> None:
+    parents = handler["default"]
+    with handler._mutex:  # as if another thread had been inside at the moment of the fork
+        handler.forget_parent()
+        assert handler.all(initialized_only=True) == []
+        assert handler["default"] is not parents
+    assert parents in module._parked, "collecting it would close the parent's connections"
+    module._parked.remove(parents)
 
 
 # -- wrong settings --------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from .tools import UnitBackend, VirtualClock, drain, in_thread, make_hold, opene
 class Transaction:
     """A transaction of a caller's, as a test wants it."""
 
+    in_testcase = False
+
     def __init__(self) -> None:
         self.is_open = True
         self.is_undone = False

@@ -191,7 +191,7 @@ def test_what_is_no_handle_is_refused(handle: Any) -> None:
         Lease.attach(handle)
 
 
-# version, alias, name, owner, ttl, token, note
+# version, alias, name, owner, ttl, token, note, renewing, max_hold, held for
 CHANGES: list[tuple[int, Any]] = [
     (0, 2), (0, None), (0, "1"),
     (1, None), (1, []), (1, 5),
@@ -200,6 +200,9 @@ CHANGES: list[tuple[int, Any]] = [
     (4, None), (4, 0), (4, -1), (4, "20"), (4, True), (4, 1e30), (4, float("nan")),
     (5, None), (5, "7"), (5, 7.5), (5, []), (5, True),
     (6, None), (6, 5), (6, []),
+    (7, None), (7, 1), (7, "yes"),
+    (8, 0), (8, -1), (8, "x"), (8, True), (8, []),
+    (9, -1), (9, "x"), (9, True), (9, []),
 ]  # fmt: skip
 
 
@@ -213,6 +216,36 @@ def test_a_handle_with_a_part_of_the_wrong_kind_is_refused(
         Lease.attach(json.dumps(parts))
     assert backend.count("renew") == 0
     assert backend.holds("a")
+
+
+@pytest.mark.parametrize("parts", [slice(0, 9), slice(1, 10), slice(0, 1)])
+def test_a_handle_that_is_cut_is_refused(backend: UnitBackend, parts: slice) -> None:
+    handle = json.loads(take(backend).detach())
+    with pytest.raises(InvalidLockError, match="no handle"):
+        Lease.attach(json.dumps(handle[parts]))
+    with pytest.raises(InvalidLockError, match="no handle"):
+        Lease.attach(json.dumps([*handle, "more"]))
+
+
+def test_its_options_go_along(clock: VirtualClock) -> None:
+    with opened(clock=clock) as backend:
+        lease = take(backend, renew=False, max_hold=60)
+        clock.advance(20)
+        other = Lease.attach(lease.detach())
+        assert not other._hold.renewing
+        assert other._hold.max_hold == 60
+        assert clock() - other._hold.acquired == pytest.approx(20)
+        other.release()
+
+
+def test_what_a_transaction_keeps_is_not_detached(backend: UnitBackend) -> None:
+    # It would be released at the commit, by this process, while another one works under it.
+    lease = take(backend)
+    lease._hold.deferred = object()
+    with pytest.raises(LockNotHeldError, match="transaction"):
+        lease.detach()
+    lease._hold.deferred = None
+    lease.release()
 
 
 @pytest.mark.parametrize(("place", "value"), [(2, "b"), (3, "0" * 32), (3, "")])

@@ -9,10 +9,11 @@ import time
 import weakref
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, lock, watchdog
+from django_distlock import Lease, LeaseLostError, held, lock, watchdog
 from django_distlock.conf import AliasConf
 from django_distlock.handler import locks
 from django_distlock.held import Hold, State
@@ -72,6 +73,16 @@ def test_what_is_due_sooner_wakes_it(backend: UnitBackend) -> None:
     dog.watch(soon)
     assert eventually(lambda: soon.state is State.LOST)
     assert late.state is State.ACTIVE
+
+
+def test_a_process_forked_behind_pythons_back_begins_anew(backend: UnitBackend) -> None:
+    dog = Watchdog()
+    # As in a child of uWSGI's: it has the parent's thread in memory, but nobody runs it.
+    dog._thread = threading.Thread()
+    dog._pid = -1
+    hold = make_hold(backend, "child", ttl=0.05, renewing=False)
+    dog.watch(hold)
+    assert eventually(lambda: hold.state is State.LOST)
 
 
 def test_its_thread_survives_what_goes_wrong(
@@ -223,11 +234,20 @@ def test_a_worker_closes_what_its_jobs_opened() -> None:
         assert closed == [f"distlock-{backend.alias}"]
 
 
-def test_a_finalizer_may_hand_a_worker_work_while_one_is_looked_up(backend: UnitBackend) -> None:
-    with watchdog._workers_mutex:
-        again = watchdog._workers_mutex.acquire(blocking=False)
-    assert again, "a finalizer that runs inside `worker_of` would wait for itself"
-    watchdog._workers_mutex.release()
+@pytest.mark.parametrize("which", ["workers", "schedule", "blocks", "locmem"])
+def test_what_a_finalizer_needs_may_be_taken_twice(backend: UnitBackend, which: str) -> None:
+    # The garbage collector runs wherever memory is asked for, so also inside these: it may end a
+    # transaction, or close a generator that stands in a `with` block, whose lease is released.
+    mutex: Any = {
+        "workers": watchdog._workers_mutex,
+        "schedule": watchdog.watchdog._changed,
+        "blocks": held._entered_mutex,
+        "locmem": backend._space.mutex,
+    }[which]
+    with mutex:
+        again = mutex.acquire(blocking=False)
+    assert again, "the thread would wait for itself"
+    mutex.release()
 
 
 def test_an_abandoned_claim_is_released(backend: UnitBackend) -> None:

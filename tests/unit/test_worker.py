@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -11,6 +13,7 @@ import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_distlock import clock
 from django_distlock import worker as module
 from django_distlock.worker import Worker, events
 
@@ -211,6 +214,67 @@ def test_a_job_may_close_its_own_worker() -> None:
     worker.submit(job)
     assert done.wait(LIMIT)
     assert eventually(lambda: worker._thread is None)
+
+
+def test_draining_waits_for_what_is_due_and_under_way() -> None:
+    worker = Worker("unit")
+    begun, seen = threading.Event(), list[str]()
+
+    def job() -> None:
+        begun.set()
+        time.sleep(0.1)
+        seen.append("under way")
+
+    worker.drain(clock.now() + LIMIT)  # nothing to wait for
+    worker.submit(job)
+    worker.submit(lambda: seen.append("due"))
+    worker.submit(lambda: seen.append("not due"), 60.0)
+    assert begun.wait(LIMIT)
+    worker.drain(clock.now() + LIMIT)
+    assert seen == ["under way", "due"]
+    worker.close()
+
+
+def test_draining_waits_no_longer_than_it_is_told() -> None:
+    worker = Worker("unit")
+    go = threading.Event()
+
+    def job() -> None:
+        go.wait(LIMIT)
+
+    worker.submit(job)
+    began = clock.now()
+    worker.drain(began + 0.05)
+    assert 0.05 <= clock.now() - began < 5
+    go.set()
+    worker.close()
+
+
+def test_a_process_forked_behind_pythons_back_begins_anew() -> None:
+    worker = Worker("unit")
+    # As in a child of uWSGI's: it has the parent's thread in memory, but nobody runs it.
+    worker._thread = threading.Thread()
+    worker._pid = -1
+    run_all(worker)
+    worker.close()
+
+
+PROGRAM = """
+from django_distlock.worker import Worker
+import time
+worker = Worker("unit")
+def job():
+    time.sleep(0.2)
+    print("done", flush=True)
+worker.submit(job)
+"""
+
+
+def test_what_is_pending_is_done_before_the_interpreter_ends() -> None:
+    # A release that a second Ctrl-C handed to the background, say.
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "done\n"
 
 
 def test_a_finalizer_may_submit_while_its_thread_is_submitting() -> None:

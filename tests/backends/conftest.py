@@ -1,0 +1,116 @@
+"""Fixtures for the tests of lock tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from tests.backends.outages import COMMAND, Place
+from tests.backends.tools import LOCMEM, STORES, TABLE, Cell, database_alias, lock_alias
+from tests.conftest import SERVERS
+from tests.servers import DATABASES, DatabaseServer
+
+
+@dataclass(frozen=True)
+class Case:
+    """A lock backend, and the database on which the program has its transaction."""
+
+    backend: str  # "table", in that same database, or "locmem"
+    database: str
+
+    @property
+    def bound(self) -> bool:
+        """Whether the lock is written in the caller's own transaction."""
+        return self.backend == "table" and self.database == "sqlite"
+
+    @contextmanager
+    def alias(self, mode: str) -> Iterator[str]:
+        """Open a lock alias with this IN_TRANSACTION."""
+        conf = {"BACKEND": TABLE, "LOCATION": self.database}
+        if self.backend == "locmem":
+            conf = {"BACKEND": LOCMEM}
+        with lock_alias(f"{self.backend}-{mode}", **conf, IN_TRANSACTION=mode) as alias:
+            yield alias
+
+
+CASES = [Case(backend, store) for store in STORES for backend in ("table", "locmem")]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case.backend}-{case.database}")
+def case(request: pytest.FixtureRequest) -> Case:
+    """Each pair of a lock backend and a database."""
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> str:
+    """Each database of this run that is both an alias of DATABASES and of DISTLOCKS."""
+    return str(request.param)
+
+
+@pytest.fixture
+def cell(request: pytest.FixtureRequest, name: str) -> Cell:
+    """A number in the database of `case` or `store`, for a lock to guard."""
+    if "case" in request.fixturenames:
+        return Cell.new(request.getfixturevalue("case").database, name)
+    return Cell.new(request.getfixturevalue("store"), name)
+
+
+@pytest.fixture(autouse=True)
+def no_connections_left() -> Iterator[None]:
+    """Close the main thread's connections, so that each test begins with none."""
+    connections.close_all()
+    yield
+    for connection in connections.all(initialized_only=True):
+        assert not connection.in_atomic_block
+    connections.close_all()
+
+
+@pytest.fixture(scope="session")
+def empty_databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """A database per store with a migrated lock table, and nobody else connected to it."""
+    made: dict[str, dict[str, Any]] = {}
+    for store in STORES:
+        if store in SERVERS:
+            made[store] = SERVERS[store].create_database("quiet")
+        else:
+            file = tmp_path_factory.mktemp("quiet") / "db.sqlite3"
+            made[store] = connections.settings[store] | {"NAME": str(file)}
+        with database_alias("quiet", made[store]):
+            call_command("migrate", database="quiet", verbosity=0)
+    return made
+
+
+@pytest.fixture
+def quiet(store: str, empty_databases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The settings of a database of `store` that nobody else is connected to."""
+    return dict(empty_databases[store])
+
+
+@pytest.fixture(scope="module", params=[store for store in STORES if store in DATABASES])
+def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    """A server of the module's own, for tests that disturb it."""
+    with DATABASES[request.param]() as started:
+        with database_alias("own", started.create_database("own")):
+            call_command("migrate", database="own", verbosity=0)
+        yield started
+
+
+@pytest.fixture(params=[{}], ids=[""])
+def own(request: pytest.FixtureRequest, server: DatabaseServer) -> Iterator[Place]:
+    """The alias "own" of DATABASES and DISTLOCKS; a parameter adds to the DATABASES settings."""
+    settings = server.settings("own") | {"CONN_MAX_AGE": None} | request.param
+    conf = {"LOCATION": "own", "OPTIONS": {"COMMAND_TIMEOUT": COMMAND}}
+    with database_alias("own", settings), lock_alias("own", **conf):
+        try:
+            yield Place(server)
+        finally:
+            server.resume()
+            server.start()

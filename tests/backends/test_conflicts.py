@@ -1,0 +1,209 @@
+"""What a database server asks to try again: it is tried again, and nobody is told.
+
+Each conflict is made certain by a second, raw connection that has locked the lock's row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_distlock import LockBackendError, lock, locks
+from tests.backends.tools import SERVERS, Elsewhere, database_alias, lock_alias
+from tests.conftest import SERVERS as STARTED
+
+OURS: dict[tuple[str, str], dict[str, Any]] = {
+    # The driver's isolation_level would count in transactions only.
+    ("postgresql", "serialization failure"): {
+        "options": "-c default_transaction_isolation=repeatable\\ read"
+    },
+    ("postgresql", "lock timeout"): {"options": "-c lock_timeout=100ms"},
+    ("postgresql", "dead lock"): {"options": "-c deadlock_timeout=1s"},
+    ("mariadb", "lock timeout"): {"init_command": "SET innodb_lock_wait_timeout = 1"},
+    ("mariadb", "dead lock"): {},
+}
+"""The OPTIONS of the connection that meets the conflict."""
+
+CODES = {
+    "serialization failure": {"40001"},
+    "lock timeout": {"55P03", "1205"},
+    "dead lock": {"40P01", "1213"},
+}
+HELD = {"postgresql": 0.3, "mariadb": 1.2}
+"""Seconds that the raw connection keeps the row: more than one lock timeout."""
+
+WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    # innodb_lock_waits is a copy, which does not change while it is asked for often.
+    "mariadb": "SELECT variable_value FROM information_schema.global_status "
+    "WHERE variable_name = 'Innodb_row_lock_current_waits'",
+}
+
+
+class Rival:
+    """A raw connection that gets in the way of the lock's row."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, store: str, row: str) -> None:
+        self._connection = connection
+        self._store = store
+        self._row = row
+
+    def run(self, *statements: str) -> None:
+        """Execute statements."""
+        with self._connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def write_row(self) -> None:
+        """Write the lock's row without a change of what counts."""
+        self.run(f"UPDATE distlock_lock SET name = concat(name, '!') WHERE digest = '{self._row}'")
+
+    def begin(self, kind: str) -> None:
+        """Lock what the other will wait for."""
+        self.run("BEGIN")
+        if kind == "dead lock":
+            # MariaDB ends the transaction that has written less, PostgreSQL the one that looks.
+            self.run("INSERT INTO ballast VALUES " + ", ".join(["(1)"] * 100))
+            self.run("UPDATE other SET value = value + 1")
+        else:
+            self.write_row()
+
+    def end(self, kind: str) -> None:
+        """Wait until the other waits for us, and let the conflict happen."""
+        limit = time.monotonic() + 10
+        while STARTED[self._store].execute(WAITING[self._store]) == "0":
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        if kind == "dead lock":
+            self.write_row()  # waits for the other, who waits for us
+        elif kind == "lock timeout":
+            time.sleep(HELD[self._store])
+        self.run("COMMIT")
+
+
+class Errors:
+    """The codes of the errors that the database gave this thread."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+
+    def __call__(self, execute: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return execute(*args)
+        except Exception as error:
+            driver: Any = error.__cause__
+            self.codes.append(str(getattr(driver, "sqlstate", None) or driver.args[0]))
+            raise
+
+
+@pytest.fixture(scope="module")
+def databases() -> dict[str, dict[str, Any]]:
+    """Databases in which writing a lock's row also writes the row of another table."""
+    made = {}
+    for store in SERVERS:
+        made[store] = STARTED[store].create_database("conflicts")
+        with database_alias("conflicts", made[store]) as connection:
+            call_command("migrate", database="conflicts", verbosity=0)
+            setup = Rival(connection, store, "")
+            setup.run("CREATE TABLE other (value integer)", "INSERT INTO other VALUES (0)")
+            setup.run("CREATE TABLE ballast (value integer)")
+            act = "UPDATE other SET value = value + 1"
+            if store == "postgresql":
+                body = f"BEGIN {act}; RETURN NEW; END"
+                setup.run(f"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
+                act = "EXECUTE FUNCTION f()"
+            setup.run(f"CREATE TRIGGER t AFTER UPDATE ON distlock_lock FOR EACH ROW {act}")
+    return made
+
+
+@pytest.fixture(params=[key for key in OURS if key[0] in SERVERS], ids=" ".join)
+def meeting(
+    request: pytest.FixtureRequest, databases: dict[str, dict[str, Any]], name: str
+) -> Iterator[tuple[Rival, str]]:
+    """A rival for the lock's row, which exists, and the kind of conflict; the alias is "ours"."""
+    store, kind = request.param
+    settings = databases[store] | {
+        "OPTIONS": databases[store].get("OPTIONS", {}) | OURS[store, kind]
+    }
+    with database_alias("ours", settings), lock_alias("ours", LOCATION="ours"):
+        with lock(name, using="ours"):
+            pass
+        connection = connections["ours"].copy()
+        connection.inc_thread_sharing()
+        connection.settings_dict["OPTIONS"] = databases[store].get("OPTIONS", {})
+        rival = Rival(connection, store, locks["ours"].key(name))
+        if store == "postgresql":
+            rival.run("SET deadlock_timeout = '20s'")
+        yield rival, kind
+        connection.close()
+
+
+@contextmanager
+def noted(errors: Errors) -> Iterator[None]:
+    """Note the errors of this thread's connection."""
+    with connections["ours"].execute_wrapper(errors):
+        yield
+
+
+def meet(rival: Rival, kind: str, work: Callable[[], Any]) -> Any:
+    """Do ``work`` in another thread, so that it meets the conflict; return its result."""
+    errors = Errors()
+
+    def noting() -> Any:
+        with noted(errors):
+            return work()
+
+    rival.begin(kind)
+    ours = Elsewhere(noting).start()
+    rival.end(kind)
+    result = ours.result()
+    assert set(errors.codes) & CODES[kind], "the conflict was not met"
+    assert set(errors.codes) <= CODES[kind]
+    return result
+
+
+def test_acquire(meeting: tuple[Rival, str], name: str) -> None:
+    lease = meet(*meeting, lambda: lock(name, using="ours", wait=10).acquire())
+    assert lease
+    lease.release()
+
+
+def test_renew(meeting: tuple[Rival, str], name: str) -> None:
+    lease = lock(name, using="ours", renew=False).acquire()
+    assert lease
+    meet(*meeting, lambda: lease.renew())
+    lease.check()
+    lease.release()
+
+
+def test_release(meeting: tuple[Rival, str], name: str) -> None:
+    lease = lock(name, using="ours", renew=False).acquire()
+    assert lease
+    meet(*meeting, lambda: lease.release())
+    assert not lock(name, using="ours").locked()
+
+
+@pytest.mark.parametrize(
+    "meeting",
+    [(store, "lock timeout") for store in SERVERS],
+    ids=" ".join,
+    indirect=True,
+)
+def test_a_conflict_that_goes_on_is_told(meeting: tuple[Rival, str], name: str) -> None:
+    rival, kind = meeting
+    rival.begin(kind)
+    began = time.monotonic()
+    with pytest.raises(LockBackendError) as info:
+        lock(name, using="ours", wait=0.2).acquire()
+    assert time.monotonic() - began < 3
+    assert info.value.name == name
+    rival.run("ROLLBACK")
+    with lock(name, using="ours", wait=5):
+        pass

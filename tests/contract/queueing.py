@@ -1,0 +1,108 @@
+"""A small backend with every flag that those of this package lack, to try the suite on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.locmem import LocMemBackend
+from django_distlock.conf import parse
+from django_distlock.exceptions import InvalidLockBackendError
+from django_distlock.handler import locks
+from django_distlock.values import Claim, Grant, LockInfo, Refusal
+
+__all__ = ["QueueingBackend", "TokenlessBackend", "opened"]
+
+
+class QueueingBackend(LocMemBackend):
+    """Locks in memory, first come first served; who is first in the queue is woken."""
+
+    longest_ttl = 3600.0
+    queues = fair = notifies = counts_waiters = native_async = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._order = threading.RLock()
+        self._queues: dict[str, dict[str, threading.Event]] = {}
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        with self._order:
+            queue = self._queues.setdefault(claim.key, {})
+            first = next(iter(queue), claim.owner) == claim.owner
+            if first or self._holds(claim):
+                answer = super().try_acquire(claim, limit)
+                if isinstance(answer, Grant):
+                    queue.pop(claim.owner, None)
+                    return answer
+            queue.setdefault(claim.owner, threading.Event())
+            return Refusal()
+
+    def _holds(self, claim: Claim) -> bool:
+        info = super().inspect(claim.name)
+        return info is not None and info.owner == claim.owner
+
+    def release(self, claim: Claim) -> bool:
+        with self._order:
+            queue = self._queues.get(claim.key, {})
+            queue.pop(claim.owner, None)
+            released = super().release(claim)
+            if queue:
+                next(iter(queue.values())).set()
+            return released
+
+    def _event(self, claim: Claim) -> threading.Event:
+        with self._order:
+            return self._queues.get(claim.key, {}).get(claim.owner) or threading.Event()
+
+    def pause(self, claim: Claim, seconds: float) -> None:
+        # A lease that runs out wakes nobody here, so the pause is not made longer.
+        event = self._event(claim)
+        event.wait(seconds)
+        event.clear()
+
+    async def apause(self, claim: Claim, seconds: float) -> None:
+        event, end = self._event(claim), time.monotonic() + seconds
+        while not event.is_set() and time.monotonic() < end:
+            await asyncio.sleep(0.002)
+        event.clear()
+
+    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        return self.try_acquire(claim, limit)
+
+    async def arenew(self, claim: Claim) -> bool:
+        return self.renew(claim)
+
+    async def arelease(self, claim: Claim) -> bool:
+        return self.release(claim)
+
+    def inspect(self, name: str) -> LockInfo | None:
+        info = super().inspect(name)
+        return info and self._counted(info)
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        return map(self._counted, super().scan(prefix))
+
+    def _counted(self, info: LockInfo) -> LockInfo:
+        with self._order:
+            return replace(info, waiters=len(self._queues.get(self.key(info.name), ())))
+
+
+class TokenlessBackend(LocMemBackend):
+    """Locks in memory that say that their tokens are not to be relied on."""
+
+    supports_fencing = False
+
+
+def opened(alias: str, kind: type[BaseLockBackend]) -> BaseLockBackend:
+    """Return the backend of an alias that is not in the settings; open it if it is not."""
+    try:
+        return locks[alias]
+    except InvalidLockBackendError:
+        path = f"{kind.__module__}.{kind.__qualname__}"
+        locks[alias] = kind(alias, parse(alias, {"BACKEND": path}))
+        return locks[alias]

@@ -1,0 +1,87 @@
+"""The contract suite, for every backend and database of this run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+from django.conf import settings
+
+from django_distlock.backends.base import BaseLockBackend
+from django_distlock.testing.contract import LockBackendContract
+from tests.conftest import SERVERS
+from tests.contract.connections import open_files, open_sockets
+from tests.servers import chosen
+
+
+class TestLocMem(LockBackendContract):
+    """The backend in this process's memory."""
+
+    alias = "locmem"
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        backend = self.backend()
+        return type(backend)(alias, replace(backend.conf, prefix=prefix, location=self.alias))
+
+
+class TestDummy(LockBackendContract):
+    """The backend that excludes nobody; only what is true of it, too, is collected."""
+
+    alias = "dummy"
+
+
+if "sqlite" in chosen():
+
+    class TestSQLite(LockBackendContract):
+        """The table, in a file of SQLite in WAL mode."""
+
+        alias = "sqlite"
+        store_clock = False
+
+        def open_connections(self) -> int:
+            return open_files(settings.DATABASES[self.alias]["NAME"])
+
+    class TestSQLiteInMemory(LockBackendContract):
+        """The table, in a database in memory that the threads share."""
+
+        alias = "memory"
+        store_clock = False
+        own_processes = False
+
+
+class OnServer(LockBackendContract):
+    """The table, on a database server of this run."""
+
+    def restart_store(self) -> None:
+        SERVERS[self.alias].restart()
+
+    def hang_store(self) -> AbstractContextManager[None]:
+        return self._paused()
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        SERVERS[self.alias].pause()
+        try:
+            yield
+        finally:
+            SERVERS[self.alias].resume()
+
+    def open_connections(self) -> int:
+        return open_sockets(SERVERS[self.alias].port)
+
+
+if "postgresql" in chosen():
+
+    class TestPostgreSQL(OnServer):
+        """The table, on PostgreSQL."""
+
+        alias = "postgresql"
+
+
+if "mariadb" in chosen():
+
+    class TestMariaDB(OnServer):
+        """The table, on MariaDB."""
+
+        alias = "mariadb"

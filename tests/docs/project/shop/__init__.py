@@ -1,0 +1,1 @@
+"""The shop that the examples are about."""

@@ -1,0 +1,34 @@
+"""The tables that the examples read and write."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Product(models.Model):
+    """Something to sell."""
+
+    name = models.CharField(max_length=100)
+    stock = models.IntegerField(default=0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Account(models.Model):
+    """Money, and the highest fencing token that has written it."""
+
+    balance = models.IntegerField(default=0)
+    fence = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"account {self.pk}"
+
+
+class Invoice(models.Model):
+    """Something to be paid once."""
+
+    paid = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"invoice {self.pk}"

@@ -1,0 +1,157 @@
+"""Links resolve, commands exist, every page is found, and what is planned is not promised."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+
+from tests.docs.pages import ROOT, Block, Page, pages
+
+PLANNED = re.compile(r"\b(redis|redlock|zookeeper|etcd|consul|cleanlocks|semaphores?)\b", re.I)
+PLANNED_HERE = ("not yet", "not here yet", "dependencies", "what no backend promises", "backends")
+"""Headings under which the things to come may be named."""
+
+BUILT_IN = {".", "echo", "kill", "until", "wait", "time", "cd"}
+
+every_page = pytest.mark.parametrize("page", pages(), ids=str)
+
+
+def test_there_are_pages_of_all_four_kinds() -> None:
+    """Guard the tests below against finding nothing."""
+    folders = {page.path.parent.name for page in pages()}
+    assert folders >= {"docs", "tutorial", "howto", "reference", "explanation"}
+
+
+@every_page
+def test_links_lead_somewhere(page: Page) -> None:
+    """Follow every relative link to its file and anchor; others go to the web by https."""
+    for line, target in page.links():
+        where = f"{page}:{line}: {target}"
+        if "://" in target:
+            assert target.startswith("https://"), where
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.path.parent / path).resolve() if path else page.path
+        assert file.is_relative_to(ROOT), where
+        assert file.exists(), f"{where} does not exist"
+        if anchor:
+            assert anchor in Page(file).anchors(), f"{where} has no such heading"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    """Find a page that no index names."""
+    index = Page(ROOT / "docs" / "index.md")
+    named = {(index.path.parent / target).resolve() for _, target in index.links()}
+    written = {page.path for page in pages() if page.path.is_relative_to(ROOT / "docs")}
+    assert written - {index.path} == named
+
+
+@every_page
+def test_what_is_planned_is_not_promised(page: Page) -> None:
+    """Name what does not exist yet only where the reader is told so."""
+    heading = ""
+    for line, text in page.prose():
+        if text.startswith("#"):
+            heading = text.strip("# ").lower()
+        if not any(allowed in heading for allowed in PLANNED_HERE):
+            assert not PLANNED.search(text), f"{page}:{line}: {text}"
+
+
+@every_page
+def test_commands_exist(page: Page) -> None:
+    """Look up every command of the shell blocks, and what it is asked to do."""
+    for block in page.blocks():
+        if block.language == "shell":
+            for command in _commands(block):
+                assert _exists(command), f"{page}:{block.line}: {command}"
+
+
+def _commands(block: Block) -> list[list[str]]:
+    lines = (re.sub(r" #.*", "", line) for line in block.text.splitlines())
+    parts = (part for line in lines for part in re.split(r"[;&|]+|\bdo\b|\bdone\b", line))
+    return [part.split() for part in parts if part.strip()]
+
+
+def _exists(command: list[str]) -> bool:
+    match command:
+        case ["make", target, *_]:
+            text = (ROOT / "Makefile").read_text()
+            return re.search(rf"^{re.escape(target)}:", text, re.M) is not None
+        case ["pip", "install", what, *_]:
+            return _installable(what.strip('"'))
+        case ["python", "manage.py", name, *_]:
+            return name in get_commands()
+        case ["python", "-m", module, *_]:
+            return module == "venv"
+        case ["python", "docs/generate.py", *_]:
+            return (ROOT / "docs" / "generate.py").exists()
+        case ["time", *rest]:
+            return _exists(rest)
+        case ["django-admin", "startproject", *_]:
+            return True
+        case [program, *_]:
+            return program in BUILT_IN or shutil.which(program) is not None
+    return False
+
+
+def _installable(what: str) -> bool:
+    """Tell whether ``pip install`` finds this distribution and its extras."""
+    found = re.fullmatch(r"\.{1,2}/(?P<name>[\w-]+)(\[(?P<extras>[\w,]+)\])?", what)
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return (
+        found is not None
+        and found["name"] == setup["metadata"]["name"]
+        and set((found["extras"] or "").split(",")) - {""} <= set(setup["options.extras_require"])
+    )
+
+
+@every_page
+def test_configuration_files_parse(page: Page) -> None:
+    """Read what stands in ini blocks."""
+    for block in page.blocks():
+        if block.language == "ini":
+            parser = configparser.ConfigParser()
+            parser.read_string(block.text)
+            assert parser.sections(), f"{page}:{block.line}"
+
+
+@every_page
+def test_sql_is_run_or_generated(page: Page) -> None:
+    """Let no statement stand that nothing checks."""
+    generated = "<!-- generated: sql" in page.text
+    for block in page.blocks():
+        if block.language == "sql":
+            assert generated or block.words == ("run",), f"{page}:{block.line}"
+
+
+def test_the_readme_is_short_and_names_every_dependency() -> None:
+    """Keep the first page to what a newcomer reads."""
+    readme = Page(ROOT / "README.md")
+    assert len(readme.text.splitlines()) <= 155
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lists = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
+    needed = {
+        re.split(r"[\[<>=;~ ]", line)[0]
+        for text in lists
+        for line in text.split("\n")
+        if line and not line.startswith("django-distlock")
+    }
+    said = readme.text[readme.text.index("## Dependencies") :]
+    assert {name for name in needed if f"**{name.lower()}**" not in said.lower()} == set()
+
+
+def test_the_two_commands_are_in_the_readme() -> None:
+    """Hold the README to the Makefile."""
+    readme = (ROOT / "README.md").read_text()
+    makefile = Path(ROOT / "Makefile").read_text()
+    for command in ("demo", "test"):
+        assert f"make {command}" in readme
+        assert re.search(rf"^{command}:", makefile, re.M)
+    assert 'make test STORES="sqlite"' in readme

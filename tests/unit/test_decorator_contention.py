@@ -1,0 +1,165 @@
+"""Locks as decorators: what a call does that does not obtain the lock."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+import pytest
+
+from django_distlock import (
+    AlreadyHeldError,
+    InvalidLockError,
+    LeaseLostError,
+    LockNotAcquiredError,
+    LockTimeoutError,
+    lock,
+    lock_all,
+)
+
+from .tools import UnitBackend, in_thread, without_gc
+
+
+class Held:
+    """A name that another thread holds."""
+
+    def __init__(self, backend: UnitBackend) -> None:
+        self.lease = in_thread(lock("a", using=backend.alias).acquire)
+        self.options: dict[str, Any] = {"using": backend.alias, "wait": 0}
+
+
+@pytest.fixture
+def held(backend: UnitBackend) -> Held:
+    return Held(backend)
+
+
+def never(*args: Any, **kwargs: Any) -> Any:
+    """Fail the test: the body ran without the lock."""
+    pytest.fail("ran without the lock")
+
+
+async def anever(*args: Any, **kwargs: Any) -> Any:
+    """Fail the test: the body ran without the lock."""
+    pytest.fail("ran without the lock")
+
+
+def test_contention_raises_by_default(held: Held) -> None:
+    with pytest.raises(LockNotAcquiredError):
+        lock("a", **held.options)(never)()
+    with pytest.raises(LockNotAcquiredError):
+        asyncio.run(lock("a", **held.options)(anever)())
+    with pytest.raises(LockTimeoutError):
+        lock("a", **{**held.options, "wait": 0.02})(never)()
+
+
+@pytest.mark.parametrize("default", [None, 7, "skipped"])
+def test_contention_may_be_skipped(held: Held, default: Any) -> None:
+    skipping = lock("a", **held.options, on_contention="skip", default=default)
+    assert skipping(never)(1, x=2) == default
+    assert asyncio.run(skipping(anever)(1, x=2)) == default
+
+
+def test_contention_may_call_something_with_the_arguments(held: Held) -> None:
+    def instead(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    async def ainstead(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0)
+        return args, kwargs
+
+    given = ((1,), {"x": 2})
+    assert lock("a", **held.options, on_contention=instead)(never)(1, x=2) == given
+    for each in (instead, ainstead):
+        assert asyncio.run(lock("a", **held.options, on_contention=each)(anever)(1, x=2)) == given
+
+
+@pytest.mark.parametrize("error", [LockNotAcquiredError, LockTimeoutError])
+def test_contention_inside_the_body_is_the_bodys(
+    backend: UnitBackend, error: type[Exception]
+) -> None:
+    # The body took another lock, and did half its work: that is not "skipped".
+    skipping = lock("a", using=backend.alias, on_contention="skip", default="skipped")
+
+    def body() -> None:
+        raise error("another lock, inside")
+
+    async def abody() -> None:
+        raise error("another lock, inside")
+
+    with pytest.raises(error, match="another lock, inside"):
+        skipping(body)()
+    with pytest.raises(error, match="another lock, inside"):
+        asyncio.run(skipping(abody)())
+    assert not backend.holds("a")
+
+
+def test_holding_it_already_is_no_contention(backend: UnitBackend) -> None:
+    skipping = lock("a", using=backend.alias, on_contention="skip")
+
+    @skipping
+    def work() -> None:
+        with pytest.raises(AlreadyHeldError):
+            work()
+
+    work()
+
+
+def test_losing_the_lease_in_the_body_is_told(backend: UnitBackend) -> None:
+    decorated = lock("a", using=backend.alias, on_contention="skip")
+
+    def body() -> str:
+        backend.force_release("a")
+        return "done twice, perhaps"
+
+    async def abody() -> str:
+        return body()
+
+    with pytest.raises(LeaseLostError):
+        decorated(body)()
+    with pytest.raises(LeaseLostError):
+        asyncio.run(decorated(abody)())
+
+
+def test_contention_keeps_nothing_of_the_caller_alive(held: Held) -> None:
+    class Local:
+        """What a caller has in a local variable, a lease for example."""
+
+    decorated = lock("a", **held.options)(never)
+
+    def caller() -> weakref.ref[Local]:
+        local = Local()
+        with pytest.raises(LockNotAcquiredError):
+            decorated()
+        return weakref.ref(local)
+
+    with without_gc():
+        assert caller()() is None
+
+
+def test_a_decorated_function_may_be_called_by_many_at_once(backend: UnitBackend) -> None:
+    @lock("many:{x}", using=backend.alias)
+    async def work(x: int) -> int:
+        await asyncio.sleep(0.01)
+        assert backend.holds(f"many:{x}")
+        return x
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(work(x) for x in range(8)))
+
+    assert asyncio.run(main()) == list(range(8))
+
+
+def test_a_group_decorates_as_well(backend: UnitBackend) -> None:
+    @lock_all("from:{source}", "to:{target}", using=backend.alias)
+    def move(source: int, target: int) -> None:
+        assert backend.holds(f"from:{source}")
+        assert backend.holds(f"to:{target}")
+
+    move(1, target=2)
+    with pytest.raises(InvalidLockError, match="'nobody'"):
+        lock_all("a", "{nobody}", using=backend.alias)(never_of_x)
+
+
+def never_of_x(x: int) -> None:
+    pytest.fail("ran without the lock")
