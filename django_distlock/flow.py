@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 # When no wait is left: a dead lock is no reason to call the store down, but the wait is kept.
 TRIES_IN_CONFLICT = 5
-LATE = 0.05
+LATE, TOO_LATE = 0.05, 0.5  # seconds past the wait: two tries, one try
 LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however short the wait
 
 
@@ -131,7 +131,8 @@ def acquire(
             except StoreConflictError:
                 conflicts += 1
                 late = -1.0 if until is None else clock() - until
-                if late >= 0 and conflicts >= (2 if late > LATE else TRIES_IN_CONFLICT):
+                most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
+                if late >= 0 and conflicts >= most:
                     raise
                 answer = None
             if isinstance(answer, Grant):

@@ -27,7 +27,8 @@ Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 logger = logging.getLogger("django_distlock")
 
 _flows = itertools.count(1)
-_flow: ContextVar[int] = ContextVar("django_distlock_flow")
+# The flow's id, that of the chain of calls it belongs to, and the task or thread that began it.
+_flow: ContextVar[tuple[int, int, Party]] = ContextVar("django_distlock_flow")
 
 
 def party() -> tuple[Party, int]:
@@ -41,11 +42,21 @@ def party() -> tuple[Party, int]:
         task = asyncio.current_task()
     except RuntimeError:
         task = None
-    flow = _flow.get(0)
-    if not flow:
+    who: Party = threading.current_thread() if task is None else task
+    known = _flow.get(None)
+    # Inherited, by a task from whoever made it, or by a thread from another thread: a flow of its
+    # own. A thread may go on with a task's flow: that is what `sync_to_async` does.
+    if known is None or (known[2] is not who and (task or isinstance(known[2], threading.Thread))):
         flow = next(_flows)
-        _flow.set(flow)
-    return (threading.current_thread() if task is None else task), flow
+        known = (flow, flow if known is None else known[1], who)
+        _flow.set(known)
+    return who, known[0]
+
+
+def _chain() -> int:
+    """Return the id of the chain of calls, which tasks and threads inherit."""
+    party()
+    return _flow.get()[1]
 
 
 class State(enum.Enum):
@@ -69,6 +80,7 @@ class Hold:
         "__weakref__",
         "acquired",
         "backend",
+        "chain",
         "claim",
         "count",
         "deadline",
@@ -118,6 +130,7 @@ class Hold:
     def adopt(self) -> None:
         """Make the calling thread or task the holder."""
         who, self.flow = party()
+        self.chain = _chain()
         self.party = weakref.ref(who)
         _registry[self._index(who)] = self
 
@@ -205,9 +218,9 @@ def find(backend: BaseLockBackend, key: str) -> Hold | None:
 
 def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:
     """Return a hold on ``key`` by another task or thread of the same chain of calls, if any."""
-    who, flow = party()
+    who, chain = party()[0], _chain()
     for hold in every(backend):
-        if hold.claim.key == key and hold.flow == flow and hold.party() is not who:
+        if hold.claim.key == key and hold.chain == chain and hold.party() is not who:
             return hold
     return None
 
@@ -226,14 +239,14 @@ def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
 
 # A `Lock` keeps no state, so what its `with` block got is kept here. By the Lock object, which the
 # `with` statement keeps alive; and by the party, as one Lock may be used by many at once.
-_entered: dict[int, list[tuple[tuple[Party, int], Any]]] = {}
+_entered: dict[int, list[tuple[tuple[Party, int, int], Any]]] = {}
 _entered_mutex = threading.RLock()
 
 
 def push(lock: object, got: Any) -> None:
     """Remember what a `with` block of ``lock`` got."""
     with _entered_mutex:
-        _entered.setdefault(id(lock), []).append((party(), got))
+        _entered.setdefault(id(lock), []).append(((*party(), _chain()), got))
 
 
 def forget(lock: object, got: object) -> None:
@@ -253,9 +266,9 @@ def pop(lock: object) -> Any:
     """
     with _entered_mutex:
         entered = _entered.get(id(lock), [])
-        who, flow = party()
-        places = [i for i, (entrant, _) in enumerate(entered) if entrant == (who, flow)]
-        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[1] == flow]
+        me, chain = party(), _chain()
+        places = [i for i, (entrant, _) in enumerate(entered) if entrant[:2] == me]
+        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == chain]
         if not places and len(entered) != 1:
             return None
         _, got = entered.pop(places[-1] if places else 0)

@@ -89,10 +89,10 @@ def begun_by_hand() -> bool:
     )
 
 
-# The connections that a forked child got from its parent, kept for ever: two processes that read
-# from one socket take each other's answers, and a connection that is closed or collected in the
-# child is closed for the parent too.
-INHERITED: list[BaseDatabaseWrapper] = []
+# The drivers' connections that a forked child got from its parent, kept for ever: two processes
+# that read from one socket take each other's answers, and a connection that is closed or collected
+# in the child is closed for the parent too.
+INHERITED: list[object] = []
 
 
 def _forget_parent() -> None:
@@ -101,13 +101,14 @@ def _forget_parent() -> None:
         # A database in memory was copied by the fork and has nothing to share.
         in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()  # type: ignore[attr-defined]
         if connection.connection is not None and not in_memory:
-            INHERITED.append(connection)
+            INHERITED.append(connection.connection)
 
 
 def own_connection(database: str) -> BaseDatabaseWrapper:
     """Return this thread's connection to a DATABASES alias, never one of a parent process."""
     own = connections[database]
-    if any(own is inherited for inherited in INHERITED):
+    # One that the child has opened anew itself, as Django's parallel test runner does, is its own.
+    if INHERITED and any(own.connection is inherited for inherited in INHERITED):
         del connections[database]
         own = connections[database]
     return own

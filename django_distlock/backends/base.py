@@ -20,6 +20,7 @@ from ..exceptions import LockBackendError, LockNotHeldError, StoreConflictError
 from ..names import check_name, key_of
 from ..offloop import to_the_end
 from ..signals import Tell, lock_forced
+from ..transactions import is_pending, sweep
 from ..values import Claim, Grant, LockInfo, Refusal
 
 __all__ = ["BaseLockBackend"]
@@ -198,6 +199,8 @@ class BaseLockBackend:
         Each as LockInfo: name, holder, fencing token, since and until when, waiters where known,
         metadata. Raises LockBackendError when the store fails.
         """
+        if is_pending():
+            sweep()
         try:
             yield from self.scan(prefix)
         except self.store_errors as error:

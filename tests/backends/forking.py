@@ -165,6 +165,23 @@ def connected_before_first_use(store: str) -> None:
     taken(store).release()
 
 
+def reopened_in_the_child(store: str) -> None:
+    """A child that opens the connection anew itself, as Django's parallel test runner does."""
+    session(store)
+
+    def work() -> None:
+        mine = connections[store]
+        mine.close()
+        with transaction.atomic(using=store):
+            taken(store).release()
+            assert connections[store] is mine
+            assert mine.in_atomic_block
+
+    ended_well(child(work))
+    connections[store].close()
+    taken(store).release()
+
+
 def under_the_watchdog(store: str) -> None:
     """Fork while the watchdog runs: it goes on in the parent, and begins anew in the child."""
     lease = taken(store, ttl=BRIEF)
@@ -290,6 +307,7 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
         leaving_the_block,
         before_first_use,
         connected_before_first_use,
+        reopened_in_the_child,
         under_the_watchdog,
         inside_contention,
         in_a_transaction,

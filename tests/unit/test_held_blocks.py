@@ -176,7 +176,7 @@ def test_two_threads_are_two_parties_of_two_flows() -> None:
     assert len({flow, another, party()[1]}) == 3
 
 
-def test_a_task_is_a_party_and_its_child_another_of_the_same_flow() -> None:
+def test_a_task_is_a_party_and_its_child_another_of_the_same_chain() -> None:
     async def main() -> None:
         mine = party()
         assert mine[0] is asyncio.current_task()
@@ -184,10 +184,12 @@ def test_a_task_is_a_party_and_its_child_another_of_the_same_flow() -> None:
         theirs = await asyncio.create_task(ask())
         await child
         assert theirs[0] is not mine[0]
-        assert theirs[1] == mine[1]
+        # Not the same flow, else their synchronous parts on one thread would be one holder.
+        assert theirs[1] != mine[1]
+        assert theirs[2] == registry._chain()
 
-    async def ask() -> tuple[registry.Party, int]:
-        return party()
+    async def ask() -> tuple[registry.Party, int, int]:
+        return (*party(), registry._chain())
 
     asyncio.run(main())
 
