@@ -27,8 +27,9 @@ Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 logger = logging.getLogger("django_distlock")
 
 _flows = itertools.count(1)
-# The flow's id, that of the chain of calls it belongs to, and the task or thread that began it.
-_flow: ContextVar[tuple[int, int, Party]] = ContextVar("django_distlock_flow")
+# The id of the chain of calls, and each task or thread that called in it with the id of its flow.
+_Known: TypeAlias = "tuple[int, tuple[tuple[weakref.ref[Party], int], ...]]"
+_flow: ContextVar[_Known] = ContextVar("django_distlock_flow")
 
 
 def party() -> tuple[Party, int]:
@@ -43,20 +44,21 @@ def party() -> tuple[Party, int]:
     except RuntimeError:
         task = None
     who: Party = threading.current_thread() if task is None else task
-    known = _flow.get(None)
-    # Inherited, by a task from whoever made it, or by a thread from another thread: a flow of its
-    # own. A thread may go on with a task's flow: that is what `sync_to_async` does.
-    if known is None or (known[2] is not who and (task or isinstance(known[2], threading.Thread))):
-        flow = next(_flows)
-        known = (flow, flow if known is None else known[1], who)
-        _flow.set(known)
-    return who, known[0]
+    chain, known = _flow.get((0, ()))
+    for ref, flow in known:
+        if ref() is who:
+            return who, flow
+    # New here, or inherited from whoever made this task or thread: a flow of its own.
+    flow = next(_flows)
+    alive = tuple(each for each in known if each[0]() is not None)
+    _flow.set((chain or flow, (*alive, (weakref.ref(who), flow))))
+    return who, flow
 
 
 def _chain() -> int:
     """Return the id of the chain of calls, which tasks and threads inherit."""
     party()
-    return _flow.get()[1]
+    return _flow.get()[0]
 
 
 class State(enum.Enum):
