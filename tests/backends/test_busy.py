@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
 
-from django_distlock import LockBackendError, lock
+from django_distlock import Lease, LockBackendError, lock
 from tests.backends.tools import STORES, Cell, Elsewhere, database_alias, elsewhere, lock_alias
 
 
@@ -53,6 +54,24 @@ def test_a_waiter_does_not_ask_for_the_files_write_lock_again(name: str) -> None
     lease.release()
     with lock(name, using="sqlite"):
         pass
+
+
+def test_a_grant_does_not_make_the_waiters_of_its_process_ask_again(name: str) -> None:
+    """The name was free for a moment, and somebody else of this process has got it since."""
+
+    def take() -> Lease | None:
+        return lock(name, using="sqlite", renew=False).acquire()
+
+    first = elsewhere(take)
+    assert first
+    assert lock(name, using="sqlite", wait=0).acquire() is None
+    first.release()
+    second = elsewhere(take)
+    assert second
+    with CaptureQueriesContext(connections["sqlite"]) as queries:
+        assert lock(name, using="sqlite", wait=0).acquire() is None
+    assert [query["sql"].split()[0] for query in queries] == ["SELECT"]
+    second.release()
 
 
 def test_waiters_are_not_in_the_way_of_the_holders_transactions(name: str, tmp_path: Path) -> None:

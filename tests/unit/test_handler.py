@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from django.utils.connection import BaseConnectionHandler
@@ -189,14 +190,13 @@ def test_a_change_of_another_setting_leaves_the_leases_alone() -> None:
         lease.check()
 
 
-@override_settings()
 def test_without_the_setting_the_default_is_the_table() -> None:
-    from django.conf import settings
-
-    del settings.DISTLOCKS
-    locks.reset()
-    assert list(locks) == ["default"]
-    assert type(locks["default"]).__name__ == "TableBackend"
+    with override_settings():
+        del settings.DISTLOCKS
+        locks.reset()
+        assert list(locks) == ["default"]
+        assert type(locks["default"]).__name__ == "TableBackend"
+    locks.reset()  # of a setting that was deleted Django tells nobody that it is back
 
 
 def test_a_worker_ends_with_its_alias() -> None:

@@ -22,6 +22,7 @@ from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
 __all__ = ["TableBackend"]
 
 BATCH = 400  # claims a statement: two parameters each, and SQLite once took only 999
+CONTENDED_FOR = 5.0  # seconds after a refusal for which a name counts as contended
 MOST_CONTENDED = 1000  # names remembered
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -49,8 +50,8 @@ class TableBackend(BaseLockBackend):
         self.database = database
         self._connections = Connections(database)
         self._dialect: Dialect | None = None
-        # Names that were held when last asked for: see try_acquire.
-        self._contended: dict[str, None] = {}
+        # When a name was last refused: see Dialect.attempt.
+        self._contended: dict[str, float] = {}
         if connections[database].vendor == "sqlite":
             self.scope = "host"
             # SQLite answers at once or is busy, and what it waits for is counted as our wait.
@@ -90,7 +91,7 @@ class TableBackend(BaseLockBackend):
                     return list(cursor.fetchall())
 
             try:
-                look_first = claim.key in self._contended
+                look_first = bool(self._contended) and self._is_contended(claim.key)
                 answer = dialect.attempt(fetch, claim, name, look_first=look_first)
             except DatabaseError as error:
                 # A busy file that nevertheless says who holds the lock has answered.
@@ -100,20 +101,25 @@ class TableBackend(BaseLockBackend):
                 if held is None:
                     raise
                 answer = held
-            self._note_contention(claim.key, isinstance(answer, Refusal))
+            if isinstance(answer, Refusal) and dialect.look:
+                self._note_contention(claim.key)
             if isinstance(answer, Grant) and lent.in_transaction:
                 return Grant(answer.fencing_token, answer.valid_for, lent.bound())
             return answer
 
         return self._connections.execute(work, limit)
 
-    def _note_contention(self, key: str, contended: bool) -> None:
-        if not contended:
+    def _is_contended(self, key: str) -> bool:
+        refused = self._contended.get(key)
+        if refused is not None and self.clock() - refused > CONTENDED_FOR:
             self._contended.pop(key, None)
-        elif self.dialect().look:
-            self._contended[key] = None
-            if len(self._contended) > MOST_CONTENDED:
-                self._contended.clear()  # a hint only: forgetting costs one write lock a name
+            return False
+        return refused is not None
+
+    def _note_contention(self, key: str) -> None:
+        if len(self._contended) >= MOST_CONTENDED:
+            self._contended.clear()  # a hint only: forgetting costs one write lock a name
+        self._contended[key] = self.clock()
 
     def renew(self, claim: Claim) -> bool:
         return self._update(self.dialect().renew, claim)

@@ -40,11 +40,12 @@ class Exclusion(ContractBase):
         """Take ttl and wait as int, float or timedelta, up to the longest ttl of the backend."""
         a = world.actor()
         longest = self.backend().longest_ttl
-        for ttl in (5, 5.5, timedelta(seconds=5), 0.01, longest, timedelta(seconds=longest)):
+        for ttl in (5, 5.5, timedelta(seconds=5), longest, timedelta(seconds=longest)):
             for wait in (0, 0.5, timedelta(seconds=1), None):
                 lease = await a.take(self.lock(world.name(f"{ttl}:{wait}"), ttl=ttl), wait=wait)
-                if ttl != 0.01:
-                    await a.release(lease)
+                await a.release(lease)
+        # Tried again for as long as the store needs longer to answer than this lasts.
+        await a.take(self.lock(world.name("shortest"), ttl=0.01), wait=None)
 
     async def test_a_held_lock_is_refused(self, world: World) -> None:
         """Refuse a held name, by whatever Lock object; other names are free, and so it is after."""
