@@ -95,6 +95,7 @@ class Hold:
         "mutex",
         "on_lost",
         "party",
+        "place",
         "reason",
         "renewing",
         "state",
@@ -112,6 +113,7 @@ class Hold:
         max_hold: float | None = None,
     ) -> None:
         self.backend = backend
+        self.place = backend.place()
         self.claim = claim
         self.granted = granted
         self.deadline = granted.deadline

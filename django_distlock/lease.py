@@ -230,7 +230,7 @@ class Lease:
         """Give the lease up without waiting for the store: it is released in the background."""
         self._done = True
         if self._hold.move(State.ACTIVE, State.RELEASED):
-            abandon(self._hold.backend, self._hold.claim)
+            abandon(self._hold.backend, self._hold.claim, self._hold.place)
 
     # -- to another process ------------------------------------------------------------------------
 

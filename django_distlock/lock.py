@@ -116,6 +116,7 @@ class Lock(Guard[Lease], Decorates):
             return again
         blocks = yield from self._transactions(backend, name, until)
         claim = Claim(name, key, secrets.token_hex(16), ttl, note)
+        place = backend.place()
         started = backend.clock()
         answer = yield from flow.acquire(
             backend,
@@ -123,7 +124,7 @@ class Lock(Guard[Lease], Decorates):
             until=None if left is None else started + left,
             clock=backend.clock,
             delays=delays(*backend.poll),
-            abandon=lambda claim: abandon(backend, claim),
+            abandon=lambda claim: abandon(backend, claim, place),
         )
         waited = backend.clock() - started
         if isinstance(answer, Refusal):

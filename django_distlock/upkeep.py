@@ -80,7 +80,7 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
     except BaseException:
         # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
         hold.move(State.RELEASING, State.RELEASED)
-        abandon(hold.backend, hold.claim)
+        abandon(hold.backend, hold.claim, hold.place)
         raise
     if not ours and not may_be_gone and not hold.unsure:
         hold.lose("it expired or was forced", before=State.RELEASING)
@@ -102,7 +102,8 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
             hold.deferred = None
             if hold.count > 0 or not hold.move(State.ACTIVE, State.RELEASING):
                 return
-        if bound is not None and bound.in_testcase and bound.undone():
+        moved = hold.backend.place() != hold.place
+        if moved or (bound is not None and bound.in_testcase and bound.undone()):
             hold.move(State.RELEASING, State.RELEASED)  # gone with the test that it was part of
             return
         try:
@@ -110,7 +111,7 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
         except LockBackendError as error:
             hold.move(State.ACTIVE, State.RELEASED)
             logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
-            abandon(hold.backend, hold.claim)
+            abandon(hold.backend, hold.claim, hold.place)
         except LockNotHeldError as error:
             logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400
 

@@ -79,6 +79,9 @@ def wants_renewal(hold: Hold, now: float) -> bool:
     bound = hold.granted.bound
     if not hold.renewing or (bound is not None and bound.open()):
         return False  # what is written in an open transaction, only its own connection can renew
+    if hold.backend.place() != hold.place:
+        hold.renewing = False  # a test's, whose database is gone: nothing to tell anybody
+        return False
     if not hold.holder_lives():
         why = "the thread or task that took it has ended (hand it over by lease.adopt())"
     elif hold.max_hold is not None and now >= hold.acquired + hold.max_hold:
@@ -161,7 +164,12 @@ class Watchdog:
 
     def renew(self, backend: BaseLockBackend, refs: list[weakref.ref[Hold]]) -> None:
         """Renew a batch, on the alias's worker."""
-        holds = [hold for ref in refs if (hold := ref()) and hold.state is State.ACTIVE]
+        place = backend.place()
+        holds = [
+            hold
+            for ref in refs
+            if (hold := ref()) and hold.state is State.ACTIVE and hold.place == place
+        ]
         sent = self._now()
         claims = [hold.claim for hold in holds]
         try:
@@ -213,16 +221,19 @@ def worker_of(backend: BaseLockBackend) -> Worker:
         return worker
 
 
-def abandon(backend: BaseLockBackend, claim: Claim) -> None:
+def abandon(backend: BaseLockBackend, claim: Claim, place: object) -> None:
     """Release ``claim`` in the background, again and again until its ttl has passed anyway.
 
     Also a few times after the store said that there is nothing to release: a server that hung may
-    read the request for the lock after the one for its release.
+    read the request for the lock after the one for its release. ``place`` is where the claim was
+    made: once the alias means another one, it is over.
     """
     end = clock.now() + backend.max_ttl(claim.ttl)
     again = iter((0.2, 0.5, 1.0))
 
     def job(delay: float = 0.05) -> None:
+        if backend.place() != place:
+            return
         try:
             if not backend.call("release", claim, name=claim.name):
                 after = next(again, None)

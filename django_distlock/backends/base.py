@@ -115,6 +115,14 @@ class BaseLockBackend:
         """Return how long the store may keep a lock of ``ttl`` whose holder has vanished."""
         return ttl
 
+    def place(self) -> object:
+        """Return where the locks of now are kept; work in the background is bound to it.
+
+        Django's test runner lets an alias mean the test database for a while. What was begun there
+        is not carried on elsewhere: see `watchdog`.
+        """
+        return None
+
     def is_conflict(self, error: Exception) -> bool:
         """Tell whether the store asks to try again: a dead lock, a serialization failure."""
         return False

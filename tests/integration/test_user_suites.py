@@ -102,6 +102,16 @@ def test_the_users_tests_pass(store: str, parallel: list[str], tmp_path: Path) -
     assert there.sessions() == []
 
 
+@pytest.mark.parametrize("store", STORES[:1])
+def test_what_a_test_may_not_reach_is_not_reached_in_the_background(
+    store: str, tmp_path: Path
+) -> None:
+    """With no test that may use a database Django makes none: the alias means the real one."""
+    database = {"ENGINE": SQLITE, "NAME": str(tmp_path / "production.sqlite3")}
+    run(database, "manage.py", "test", "bank.tests.tests_cases.GuardTests")
+    assert list(tmp_path.iterdir()) == []
+
+
 def check(output: str) -> None:
     """Check that all of the user's tests ran and passed."""
     ran = re.search(r"^Ran (\d+) tests", output, re.MULTILINE)
@@ -118,3 +128,4 @@ def test_the_users_tests_pass_under_pytest_django(store: str, tmp_path: Path) ->
     passed = re.search(r"^(\d+) passed", output, re.MULTILINE)
     assert passed, output
     assert int(passed[1]) >= FEWEST
+    assert list(tmp_path.iterdir()) == []

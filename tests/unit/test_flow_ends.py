@@ -88,6 +88,14 @@ def test_a_withdrawal_that_is_interrupted_is_handed_on(
     assert drive.abandoned == [CLAIM]
 
 
+def test_what_a_tests_guard_refused_is_not_handed_on() -> None:
+    # Django's SimpleTestCase guards its own thread only, with an AssertionError.
+    drive = at_first_try().fail(AssertionError("not allowed")).expect("release")
+    drive.fail(AssertionError("not allowed"))
+    assert str(drive.error) == "not allowed"
+    assert drive.abandoned == []
+
+
 @pytest.mark.parametrize("end", ENDS, ids=IDS)
 def test_leaving_the_queue_that_is_interrupted_is_handed_on(
     end: Callable[[], BaseException],

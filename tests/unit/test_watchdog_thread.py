@@ -253,7 +253,7 @@ def test_what_a_finalizer_needs_may_be_taken_twice(backend: UnitBackend, which: 
 def test_an_abandoned_claim_is_released(backend: UnitBackend) -> None:
     claim = claim_of(backend, "a")
     backend.try_acquire(claim, 1.0)
-    abandon(backend, claim)
+    abandon(backend, claim, backend.place())
     assert eventually(lambda: not backend.holds("a"))
 
 
@@ -264,7 +264,7 @@ def test_an_abandoned_claim_is_released_as_soon_as_the_store_is_back(
     claim = claim_of(backend, "a")
     backend.try_acquire(claim, 1.0)
     backend.before["release"] += [error] * 3
-    abandon(backend, claim)
+    abandon(backend, claim, backend.place())
     assert eventually(lambda: not backend.holds("a"), 3.0)
     assert backend.count("release") == 4
 
@@ -274,7 +274,7 @@ def test_an_abandoned_claim_is_given_up_when_its_ttl_has_passed(
 ) -> None:
     claim = claim_of(backend, "a", ttl=0.2)
     backend.before["release"] += [Down("x")] * 1000
-    abandon(backend, claim)
+    abandon(backend, claim, backend.place())
     with caplog.at_level(logging.WARNING):
         assert eventually(lambda: "is left to its ttl" in caplog.text)
     asked = backend.count("release")

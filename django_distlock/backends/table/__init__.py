@@ -187,6 +187,9 @@ class TableBackend(BaseLockBackend):
 
     # -- for the layers above ----------------------------------------------------------------------
 
+    def place(self) -> object:
+        return connections.settings.get(self.database, {}).get("NAME")
+
     def is_conflict(self, error: Exception) -> bool:
         return errors.is_conflict(error)
 
