@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from django.db import connections, transaction
 from django.test.utils import setup_test_environment, teardown_test_environment
 
 from django_distlock import Lease, lock
+from django_distlock.backends.table import sentry
 from django_distlock.signals import lock_renewed
 from tests.backends.tools import (
     SERVERS,
@@ -26,6 +28,7 @@ from tests.backends.tools import (
     sessions,
     soon,
 )
+from tests.conftest import SERVERS as STARTED
 
 on_servers = pytest.mark.parametrize("store", SERVERS)
 
@@ -253,3 +256,30 @@ if "postgresql" in SERVERS:
             for worker in workers:
                 worker.result()
         assert len(leases) == 2
+
+
+@on_servers
+def test_a_health_check_is_done_before_the_socket_is_watched(
+    store: str, quiet: dict[str, Any], name: str
+) -> None:
+    """Django reopens a connection that fails it, and the old socket's number may be a stranger's."""
+    lower = os.open(os.devnull, os.O_RDONLY)
+    settings = quiet | {"CONN_HEALTH_CHECKS": True, "CONN_MAX_AGE": None}
+    with using(settings) as alias, lock(f"{name}:1", using=alias):
+        own = connections["own"]
+        before = own.connection.fileno()
+        session = one_value("own", "id")
+        own.close_if_unusable_or_obsolete()  # as between two requests
+        kill = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+        STARTED[store].execute(kill[store].format(session))
+        os.close(lower)  # so that the new socket has another number than the old one
+        watched: list[int] = []
+
+        def note(execute: Callable[..., Any], *rest: Any) -> Any:
+            watched.extend(watch.descriptor for watch in sentry._sentry.watches.values())
+            return execute(*rest)
+
+        with own.execute_wrapper(note):
+            lock(f"{name}:2", using=alias).locked()
+        assert own.connection.fileno() != before
+        assert watched == [own.connection.fileno()]

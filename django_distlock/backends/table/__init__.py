@@ -12,6 +12,7 @@ from django.db.utils import DatabaseError, InterfaceError
 
 from ...conf import AliasConf
 from ...exceptions import InvalidLockBackendError
+from ...flow import LEAST_PATIENCE
 from ...names import key_of, readable, unreadable
 from ...values import Claim, Grant, LockInfo, Note, Refusal
 from ..base import BaseLockBackend
@@ -56,6 +57,9 @@ class TableBackend(BaseLockBackend):
             self.scope = "host"
             # SQLite answers at once or is busy, and what it waits for is counted as our wait.
             self.least_patience = 0.05
+        else:
+            # For a row that another's transaction has locked; the answer itself may take longer.
+            self.least_patience = 0.2
 
     def dialect(self) -> Dialect:
         """Return the SQL for the database, or refuse one that has none."""
@@ -83,6 +87,11 @@ class TableBackend(BaseLockBackend):
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         dialect = self.dialect()
         name = readable(claim.name)
+        soon = limit < LEAST_PATIENCE and bool(dialect.acquire_soon)
+
+        def patience(lent: Borrowed) -> float | None:
+            # Not in a transaction of the caller's, of which PostgreSQL would then limit the rest.
+            return limit if soon and not lent.in_transaction else None
 
         def work(lent: Borrowed) -> Grant | Refusal:
             def fetch(sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -92,7 +101,9 @@ class TableBackend(BaseLockBackend):
 
             try:
                 look_first = bool(self._contended) and self._is_contended(claim.key)
-                answer = dialect.attempt(fetch, claim, name, look_first=look_first)
+                answer = dialect.attempt(
+                    fetch, claim, name, look_first=look_first, patience=patience(lent)
+                )
             except DatabaseError as error:
                 # A busy file that nevertheless says who holds the lock has answered.
                 if not dialect.look or not self.is_conflict(error):
@@ -107,7 +118,9 @@ class TableBackend(BaseLockBackend):
                 return Grant(answer.fencing_token, answer.valid_for, lent.bound())
             return answer
 
-        return self._connections.execute(work, limit)
+        # The server itself keeps a short limit; but its answer may take longer, over a network.
+        most = min(self.command_timeout, LEAST_PATIENCE) if soon else limit
+        return self._connections.execute(work, most)
 
     def _is_contended(self, key: str) -> bool:
         refused = self._contended.get(key)

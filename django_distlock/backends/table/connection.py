@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 from django.core import mail
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import Error, OperationalError
+from django.db.utils import Error
 
 from ...transactions import of_testcase, on_end, own_connection
 from ...worker import on_worker
+from .errors import Overdue, is_conflict
 from .sentry import within
 
 __all__ = ["Borrowed", "Connections", "TransactionBound"]
@@ -120,7 +121,9 @@ class Connections:
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
         # Django's test runner drops the test database: nothing of ours may be connected then.
         testing = hasattr(mail, "outbox")
-        if not testing and private.settings_dict["CONN_MAX_AGE"] != 0:
+        # One that met an error would be asked whether it still works, by whoever takes it next.
+        sound = not private.errors_occurred
+        if sound and not testing and private.settings_dict["CONN_MAX_AGE"] != 0:
             with self._mutex:
                 if len(self._idle) < MOST_IDLE:
                     self._idle.append(private)
@@ -136,14 +139,14 @@ class Connections:
         lent = self._lend()
         connection = lent.connection
         try:
+            _check_health(connection, limit)
             used = connection.connection is not None
             try:
                 return self._limited(lent, work, limit)
             except Error as error:
-                if lent.in_transaction or isinstance(error, Overdue):
+                if lent.in_transaction or isinstance(error, Overdue) or is_conflict(error):
                     raise
-                connection.close_if_unusable_or_obsolete()
-                if not used or connection.connection is not None:
+                if not used or _is_alive(connection, limit):
                     raise
             return self._limited(lent, work, limit)
         finally:
@@ -184,12 +187,34 @@ class Connections:
         self._idle = []
 
 
-class Overdue(OperationalError):
-    """The server did not answer in time; what it did is unknown."""
-
-
 # Never collected in a child: closing them there ends the parent's sessions.
 _parked: list[BaseDatabaseWrapper] = []
+
+
+def _check_health(connection: BaseDatabaseWrapper, limit: float) -> None:
+    """Do now what CONN_HEALTH_CHECKS has Django do at the first cursor of a request.
+
+    There it would open another socket while the sentry watches the one before, whose number may
+    soon be a stranger's.
+    """
+    if connection.health_check_done or not connection.health_check_enabled:
+        return
+    with within(connection.connection, limit) as watch:
+        connection.close_if_health_check_failed()
+    if watch is not None and watch.cut:
+        connection.close()
+        raise Overdue(f"no answer within {limit:g} s")
+
+
+def _is_alive(connection: BaseDatabaseWrapper, limit: float) -> bool:
+    """Ask the server whether the session still exists; close the connection if it does not."""
+    if connection.connection is None:
+        return False
+    with within(connection.connection, limit):
+        alive = connection.is_usable()
+    if not alive:
+        connection.close()
+    return alive
 
 
 def _open(connection: BaseDatabaseWrapper, limit: float) -> None:

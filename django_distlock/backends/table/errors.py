@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from .connection import Overdue
+from django.db.utils import OperationalError
 
-__all__ = ["is_conflict", "remedy"]
+__all__ = ["Overdue", "is_conflict", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
-# MariaDB: lock wait timeout, dead lock, record changed since last read (snapshot isolation).
-_MARIADB = {1205, 1213, 1020}
+# MariaDB: lock wait timeout, dead lock, record changed since last read (snapshot isolation),
+# max_statement_time.
+_MARIADB = {1205, 1213, 1020, 1969}
 # SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
 _SQLITE = {5, 6}
+
+
+class Overdue(OperationalError):
+    """The server did not answer in time; what it did is unknown."""
 
 
 def is_conflict(error: Exception) -> bool:

@@ -33,6 +33,10 @@ class Dialect:
 
     ``renew_many`` and ``owners`` have lists of placeholders filled in, see `many`.
 
+    ``acquire_soon`` is acquire with a limit on how long the server waits for the row, which some
+    transaction of another's may have locked: less than the servers' own limits (50 s on MariaDB,
+    none on PostgreSQL), and an answer, while a driver that is cut off loses its session.
+
     ``clock`` adds parameters that the database cannot compute itself: SQLite's own clock has only
     milliseconds, which gave 633 early takeovers in a prototype, while all its users share the
     host's clock. It is read before the statement is sent, so a wait for the file only makes the
@@ -46,6 +50,7 @@ class Dialect:
     release: str
     inspect: str
     scan: str
+    acquire_soon: str = ""
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
 
@@ -69,9 +74,17 @@ class Dialect:
         return sql, {"ttl": round(ttl * 1_000_000), **keys, **owners, **self.clock()}
 
     def attempt(
-        self, fetch: Fetch, claim: Claim, name: str, *, look_first: bool = False
+        self,
+        fetch: Fetch,
+        claim: Claim,
+        name: str,
+        *,
+        look_first: bool = False,
+        patience: float | None = None,
     ) -> Grant | Refusal:
         """Run the acquire statement and read its answer: (owner or None, token, left, note).
+
+        The server waits ``patience`` seconds for the row, by default as long as it is set to.
 
         With ``look_first`` (SQLite, for a name that was held when last asked for) it is only run
         when a look says that it may win: also a losing upsert asks for the file's write lock, and
@@ -80,7 +93,12 @@ class Dialect:
         if look_first and (held := self.held(fetch, claim)) is not None:
             return held
         parameters = self.parameters(claim, name)
-        rows = fetch(self.acquire, parameters)
+        if patience is None:
+            rows = fetch(self.acquire, parameters)
+        else:
+            milliseconds = max(1, round(patience * 1000))
+            patient = {"seconds": milliseconds / 1000, "milliseconds": str(milliseconds)}
+            rows = fetch(self.acquire_soon, parameters | patient)
         if not rows and self.look:
             rows = fetch(self.look, parameters)
         if not rows:
@@ -122,9 +140,7 @@ _PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # losing attempt read-only; without it the losing upsert locks the row, writes WAL and waits for
 # the disk. In DO UPDATE the clock is read again, after the row is locked: the token of a waiter is
 # never older than that of the holder whom it waited for.
-POSTGRESQL: Final = _dialect(
-    _PG_NOW,
-    acquire=f"""
+_PG_ACQUIRE: Final = f"""
 WITH won AS (
   INSERT INTO distlock_lock AS l ({COLUMNS})
   SELECT %(key)s::varchar, %(name)s::text, %(owner)s::varchar,
@@ -142,7 +158,16 @@ WITH won AS (
 SELECT owner, token, 0::bigint, ''::text FROM won
 UNION ALL
 SELECT NULL, 0::bigint, expires - {_PG_NOW}, note FROM distlock_lock
- WHERE digest = %(key)s::varchar AND NOT EXISTS (SELECT 1 FROM won)""",  # noqa: S608 - constants
+ WHERE digest = %(key)s::varchar AND NOT EXISTS (SELECT 1 FROM won)"""  # noqa: S608 - constants
+
+# For this transaction only, which is this statement. Judged for the row that is to be inserted, so
+# before the one in its way is locked.
+_PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
+
+POSTGRESQL: Final = _dialect(
+    _PG_NOW,
+    acquire=_PG_ACQUIRE,
+    acquire_soon=_PG_ACQUIRE.replace("WHERE NOT", f"WHERE {_PG_PATIENCE} AND NOT", 1),
 )
 
 _MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -150,9 +175,7 @@ _MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
 # saving. MariaDB assigns from left to right: token, acquired, name and note are judged by the old
 # owner, the expiry by the new one.
-MARIADB: Final = _dialect(
-    _MY_NOW,
-    acquire=f"""
+_MY_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
 VALUES (%(key)s, %(name)s, %(owner)s, {_MY_NOW}, {_MY_NOW}, {_MY_NOW} + %(ttl)s, %(note)s)
 ON DUPLICATE KEY UPDATE
@@ -163,7 +186,13 @@ ON DUPLICATE KEY UPDATE
   note = IF(expires <= {_MY_NOW}, VALUES(note), note),
   owner = IF(expires <= {_MY_NOW}, VALUES(owner), owner),
   expires = IF(owner = VALUES(owner), VALUES(expires), expires)
-RETURNING owner, token, expires - {_MY_NOW}, note""",  # noqa: S608 - constants
+RETURNING owner, token, expires - {_MY_NOW}, note"""  # noqa: S608 - constants
+
+# Of the limits only this one takes parts of a second.
+MARIADB: Final = _dialect(
+    _MY_NOW,
+    acquire=_MY_ACQUIRE,
+    acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
 )
 
 SQLITE: Final = _dialect(
