@@ -262,7 +262,7 @@ if "postgresql" in SERVERS:
 def test_a_health_check_is_done_before_the_socket_is_watched(
     store: str, quiet: dict[str, Any], name: str
 ) -> None:
-    """Django reopens a connection that fails it, and the old socket's number may be a stranger's."""
+    """Django reopens one that fails it, and the old socket's number may then be a stranger's."""
     lower = os.open(os.devnull, os.O_RDONLY)
     settings = quiet | {"CONN_HEALTH_CHECKS": True, "CONN_MAX_AGE": None}
     with using(settings) as alias, lock(f"{name}:1", using=alias):

@@ -197,7 +197,7 @@ def _check_health(connection: BaseDatabaseWrapper, limit: float) -> None:
     There it would open another socket while the sentry watches the one before, whose number may
     soon be a stranger's.
     """
-    if connection.health_check_done or not connection.health_check_enabled:
+    if not connection.settings_dict["CONN_HEALTH_CHECKS"]:
         return
     with within(connection.connection, limit) as watch:
         connection.close_if_health_check_failed()
