@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from .text import shown
+
 __all__ = ["Bound", "Claim", "Grant", "Holder", "LockInfo", "Note", "Refusal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, for people. Never used to decide anything."""
+    """Who holds a lock, for people. Never used to decide anything.
+
+    The fields are as the store has them; ``str(holder)`` is safe to print: one printable line.
+    """
 
     host: str = ""
     pid: int = 0
@@ -23,7 +28,7 @@ class Holder:
 
     def __str__(self) -> str:
         parts = [f"{self.host or '?'} pid {self.pid}", self.task or self.thread, self.site]
-        return ", ".join(part for part in parts if part)
+        return shown(", ".join(part for part in parts if part))
 
 
 @dataclass(frozen=True, slots=True)

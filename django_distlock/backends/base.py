@@ -20,6 +20,7 @@ from ..exceptions import LockBackendError, LockNotHeldError, StoreConflictError
 from ..names import check_name, key_of
 from ..offloop import to_the_end
 from ..signals import Tell, lock_forced
+from ..text import shown
 from ..transactions import is_pending, sweep
 from ..values import Claim, Grant, LockInfo, Refusal
 
@@ -188,7 +189,7 @@ class BaseLockBackend:
         conflict = self.is_conflict(error)
         kind = StoreConflictError if conflict else LockBackendError
         what = verb.replace("_", " ")
-        said = str(error).strip() or repr(error)
+        said = shown(str(error).strip() or repr(error), 500)
         return kind(
             f"The store failed at {what}: {type(error).__name__}: {said}. {self.remedy(error)}",
             name=name,

@@ -14,6 +14,7 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
+    {"text"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
     {"names", "durations", "decorators", "holder", "worker", "flow"},
     {"conf", "transactions"},
@@ -40,7 +41,7 @@ LAYERS: list[set[str]] = [
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
 
-PURE = {"backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators"}
+PURE = {"text", "backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators"}
 """No Django: values, and algorithms that are told everything."""
 
 INNER: dict[str, set[str]] = {
