@@ -21,7 +21,7 @@ from ..names import check_name, key_of
 from ..offloop import to_the_end
 from ..signals import Tell, lock_forced
 from ..text import shown
-from ..transactions import is_pending, sweep
+from ..transactions import Ask, is_pending, sweep
 from ..values import Claim, Grant, LockInfo, Refusal
 
 __all__ = ["BaseLockBackend"]
@@ -217,6 +217,8 @@ class BaseLockBackend:
 
     async def aheld(self, prefix: str = "") -> AsyncIterator[LockInfo]:
         """Yield as `held`, off the event loop."""
+        if is_pending():
+            await Ask(sweep).ado()  # on the thread of the transactions, which may be another one
         for info in await self.off_loop(lambda: list(self.held(prefix))):
             yield info
 
@@ -235,6 +237,8 @@ class BaseLockBackend:
         return await flow.arun(self._force(check_name(name, self.alias), fencing_token))
 
     def _force(self, name: str, token: int | None) -> flow.Flow[LockInfo]:
+        if is_pending():
+            yield Ask(sweep)
         info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
         if info is None or (token is not None and info.fencing_token != token):
             now = "nobody holds it" if info is None else f"token {info.fencing_token} holds it"
