@@ -6,77 +6,23 @@ parent and in every child.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import NoReturn, cast
 
-import django
+from django.db import connections, transaction
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-django.setup()
+from django_distlock import LeaseLostError, Lock, lock, locks
+from django_distlock.backends.table import TableBackend
+from tests.backends.forking_tools import NAME, WHO, child, ended_well, refused, session, taken
 
-from django.db import connections, transaction  # noqa: E402 - the apps have to be loaded before
-
-from django_distlock import Lease, LeaseLostError, Lock, lock  # noqa: E402
-
-NAME = os.environ.get("DISTLOCK_FORK_NAME", "")
 BRIEF = 0.6  # a ttl that ends within the test unless it is renewed
-
-
-def session(store: str) -> object:
-    """Return what tells this process's session in the database from others."""
-    connection = connections[store]
-    ids = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT connection_id()"}
-    with connection.cursor() as cursor:
-        if connection.vendor in ids:
-            cursor.execute(ids[connection.vendor])
-            return cursor.fetchone()[0]
-    return id(connection.connection)
-
-
-def child(work: Callable[[], None], *, clean: bool = True) -> int:
-    """Do ``work`` in a forked child, which ends through Python's finalizers or without them."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 0
-    try:
-        work()
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    if clean:
-        sys.exit(code)
-    os._exit(code)
-
-
-def ended_well(pid: int) -> None:
-    """Wait for a child, and check how it ended."""
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
-
-
-def refused(call: Callable[[], object]) -> None:
-    """Check that what the parent holds is refused to the child, with the reason."""
-    try:
-        call()
-    except LeaseLostError as error:
-        said = str(error)
-    else:
-        said = "it was not refused"
-    assert "parent process" in said, said
-
-
-def taken(store: str, name: str = NAME, **options: Any) -> Lease:
-    """Take a lock."""
-    lease = lock(name, using=store, **options).acquire()
-    assert lease
-    return lease
 
 
 # -- scenarios -----------------------------------------------------------------------------------
@@ -253,6 +199,37 @@ def in_a_transaction(store: str) -> None:
     connections.close_all()
 
 
+def private(backend: TableBackend) -> object:
+    """Return the session of the idle connection that a backend keeps for locks in transactions."""
+    (idle,) = backend._connections._idle
+    with idle.cursor() as cursor:
+        cursor.execute(WHO[idle.vendor])
+        return cursor.fetchone()[0]
+
+
+def with_an_idle_connection(store: str) -> None:
+    """A child leaves the parent's idle connection alone, also by a backend that it inherited."""
+    connections.settings[store]["CONN_MAX_AGE"] = None
+    backend = cast("TableBackend", locks[store])
+    with transaction.atomic(using=store):
+        taken(store).release()
+    before = private(backend)
+
+    def work() -> None:
+        gc.collect()
+        taken(store, f"{NAME}:child").release()  # on a connection of the child's own
+        with transaction.atomic(using=store):
+            assert list(backend.held(NAME)) == []
+        assert private(backend) != before
+
+    for clean in (True, False):
+        ended_well(child(work, clean=clean))
+        assert private(backend) == before
+    with transaction.atomic(using=store):
+        taken(store).release()
+    connections.close_all()
+
+
 def count(member: Lock, turns: int, results: Connection) -> None:
     """Take a lock that came by fork or by pickle, and send the tokens."""
     tokens = []
@@ -317,11 +294,14 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
     )
 }
 
+ON_SERVERS: dict[str, Callable[[str], None]] = {"with_an_idle_connection": with_an_idle_connection}
+"""Those about connections that SQLite does not have."""
+
 
 def main() -> NoReturn:
     """Run the scenario that the command line names."""
     _, scenario, store = sys.argv
-    SCENARIOS[scenario](store)
+    (SCENARIOS | ON_SERVERS)[scenario](store)
     connections.close_all()
     sys.exit(0)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.forking import SCENARIOS
+from tests.backends.forking import ON_SERVERS, SCENARIOS
+from tests.backends.tools import SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +25,17 @@ MORE = {
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fork(scenario: str, store: str, name: str) -> None:
+    run(scenario, store, name)
+
+
+@pytest.mark.parametrize("scenario", ON_SERVERS)
+@pytest.mark.parametrize("store", SERVERS)
+def test_fork_of_a_servers_client(scenario: str, store: str, name: str) -> None:
+    run(scenario, store, name)
+
+
+def run(scenario: str, store: str, name: str) -> None:
+    """Run a scenario as a process."""
     words = [*WARNINGS, *MORE.get(scenario, []), "-m", "tests.backends.forking"]
     done = subprocess.run(
         [sys.executable, *words, scenario, store],
