@@ -22,8 +22,8 @@ class _Row:
     name: str
     owner: str
     token: int
-    acquired: float
-    expires: float  # on this backend's clock; the wall clock is only for people
+    acquired: datetime  # of the wall clock, as is all that is only for people
+    expires: float  # on this backend's clock
     note: str
 
 
@@ -60,7 +60,7 @@ class LocMemBackend(BaseLockBackend):
                 return Refusal(row.expires - now, row.note)
             if row is None or row.owner != claim.owner:
                 space.top = max(space.top + 1, time.time_ns() // 1000)
-                row = _Row(claim.name, claim.owner, space.top, now, 0.0, claim.note)
+                row = _Row(claim.name, claim.owner, space.top, datetime.now(UTC), 0.0, claim.note)
                 space.rows[claim.key] = row
             row.expires = now + claim.ttl
             return Grant(row.token, claim.ttl)
@@ -108,7 +108,7 @@ class LocMemBackend(BaseLockBackend):
             name=row.name,
             holder=note.holder,
             fencing_token=row.token,
-            acquired_at=datetime.fromtimestamp(wall - (now - row.acquired), UTC),
+            acquired_at=row.acquired,
             expires_at=datetime.fromtimestamp(wall + (row.expires - now), UTC),
             metadata=note.metadata,
             owner=row.owner,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from django_distlock import (
@@ -43,6 +45,21 @@ def test_the_same_owner_is_granted_the_same_token_with_its_ttl_anew(clock: Virtu
         assert isinstance(first, Grant)
         assert isinstance(second, Grant)
         assert second.fencing_token > first.fencing_token
+
+
+def test_the_moment_of_the_grant_is_the_same_at_every_look(backend: UnitBackend) -> None:
+    claim = claim_of(backend, "a")
+    before = datetime.now(UTC)
+    backend.try_acquire(claim, 1.0)
+    after = datetime.now(UTC)
+    seen = set()
+    for _ in range(50):
+        info = backend.inspect("a")
+        assert info
+        seen.add(info.acquired_at)
+        backend.renew(claim)
+    (acquired,) = seen
+    assert before <= acquired <= after
 
 
 def test_aliases_of_one_location_share_their_locks() -> None:
