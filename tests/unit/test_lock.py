@@ -10,6 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import models
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from django_distlock import (
     UNSET,
@@ -180,3 +183,38 @@ def test_a_proxy_names_the_same_lock() -> None:
 def test_an_instance_without_a_key_names_no_lock() -> None:
     with pytest.raises(InvalidLockError, match="save it"):
         lock_for(LockRow(digest=None))  # type: ignore[misc]
+
+
+class Line(models.Model):
+    """A model with a composite primary key; it needs no table here."""
+
+    pk = models.CompositePrimaryKey("order", "product")
+    order = models.CharField(max_length=50)
+    product = models.CharField(max_length=50)
+
+    class Meta:
+        app_label = "django_distlock_tests"
+
+    def __str__(self) -> str:
+        return f"{self.order} {self.product}"
+
+
+def test_a_composite_key_names_a_lock() -> None:
+    assert lock_for(Line(order="7", product="lamp")).name == "django_distlock_tests.line:7,lamp"
+    # As it was read, and as somebody typed it.
+    assert lock_for(Line(order=7, product="lamp")) == lock_for(Line(order="7", product="lamp"))
+
+
+@given(*[st.tuples(st.text(",\\:a ", max_size=4), st.text(",\\:a ", max_size=4))] * 2)
+@example(("a,", "b"), ("a", ",b"))
+@example(("a\\", ",b"), ("a", "\\,b"))
+def test_composite_keys_are_told_apart(one: tuple[str, str], other: tuple[str, str]) -> None:
+    names = [lock_for(Line(order=pk[0], product=pk[1])).name for pk in (one, other)]
+    assert (names[0] == names[1]) == (one == other)
+
+
+@pytest.mark.parametrize("parts", [{}, {"order": "7"}, {"product": "lamp"}])
+def test_a_composite_key_in_part_names_no_lock(parts: dict[str, str]) -> None:
+    line = Line(**{"order": None, "product": None, **parts})
+    with pytest.raises(InvalidLockError, match="save it"):
+        lock_for(line)
