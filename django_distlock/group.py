@@ -36,6 +36,16 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
     def _leases(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
         return [got[place] for place, _ in self._in_order()] if got else got
 
+    def _cancels(self) -> bool:
+        return self.cancel_on_lost or any(member.cancel_on_lost for member in self.locks)
+
+    def _cancelling(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
+        return [
+            lease
+            for member, lease in zip(self.locks, got, strict=True)
+            if self.cancel_on_lost or member.cancel_on_lost
+        ]
+
     def _names(self) -> list[Name]:
         return [member.name for member in self.locks]
 
@@ -97,8 +107,9 @@ def lock_all(
 
     ``names`` are names or Locks, which may be of different aliases; they are acquired in one order
     everywhere, so that two groups cannot wait for each other. A block gets the tuple of leases in
-    the order given. The other options are those of `lock`, for the members given by name. Raises
-    InvalidLockError when a lock is given twice.
+    the order given. With ``cancel_on_lost`` the loss of any of them cancels the body of
+    ``async with``, else that of a Lock that was made with it. The other options are those of
+    `lock`, for the members given by name. Raises InvalidLockError when a lock is given twice.
     """
     members = tuple(
         each if isinstance(each, Lock) else lock(each, using=using, **options) for each in names

@@ -66,6 +66,14 @@ class Guard(ABC, Generic[T]):
     def _leases(self, got: T) -> Sequence[Lease]:
         """Return the leases of what a block got, in the order of acquiring."""
 
+    def _cancels(self) -> bool:
+        """Tell whether a loss cancels the body."""
+        return self.cancel_on_lost
+
+    def _cancelling(self, got: T) -> Sequence[Lease]:
+        """Return the leases whose loss cancels the body, where a loss does."""
+        return self._leases(got)
+
     def _label(self) -> tuple[str | None, str | None]:
         """Return the name and alias for errors that concern no single lease."""
         return None, None
@@ -95,7 +103,7 @@ class Guard(ABC, Generic[T]):
     # -- as a block --------------------------------------------------------------------------------
 
     def __enter__(self) -> T:
-        if self.cancel_on_lost:
+        if self._cancels():
             name, alias = self._label()
             raise InvalidLockError(
                 "cancel_on_lost needs 'async with': a thread cannot be cancelled. "
@@ -127,8 +135,8 @@ class Guard(ABC, Generic[T]):
     async def __aenter__(self) -> T:
         got = await flow.arun(self._obtain(UNSET, None))
         scopes: tuple[CancelScope, ...] = ()
-        if self.cancel_on_lost:
-            scopes = tuple(CancelScope(lease._hold) for lease in self._leases(got))
+        if self._cancels():
+            scopes = tuple(CancelScope(lease._hold) for lease in self._cancelling(got))
         self._enter(got, scopes)
         return got
 

@@ -311,3 +311,36 @@ def test_one_may_be_released_before_the_end(backend: UnitBackend) -> None:
         first.release()
         assert not backend.holds("a")
     assert not backend.holds("b")
+
+
+# -- a member that wants its loss to cancel --------------------------------------------------------
+
+
+def test_the_loss_of_a_member_that_wants_it_cancels(backend: UnitBackend) -> None:
+    wanting = lock("b", using=backend.alias, cancel_on_lost=True)
+
+    async def body() -> None:
+        async with lock_all(lock("a", using=backend.alias), wanting) as leases:
+            leases[1]._hold.lose("gone")
+            await asyncio.sleep(LIMIT)
+            pytest.fail("it was not cancelled")
+
+    with pytest.raises(LeaseLostError) as caught:
+        asyncio.run(body())
+    assert caught.value.name == "b"
+
+
+def test_the_loss_of_another_member_does_not_cancel(backend: UnitBackend) -> None:
+    wanting = lock("b", using=backend.alias, cancel_on_lost=True)
+    ended: list[bool] = []
+
+    async def body() -> None:
+        async with lock_all(wanting, lock("a", using=backend.alias)) as leases:
+            leases[1]._hold.lose("gone")
+            await asyncio.sleep(0.05)
+            ended.append(True)
+
+    with pytest.raises(LeaseLostError) as caught:
+        asyncio.run(body())
+    assert caught.value.name == "a"
+    assert ended == [True]

@@ -195,6 +195,9 @@ def test_cancel_on_lost_of_a_group_needs_a_task(backend: UnitBackend) -> None:
         lock_all("a", "b", using=backend.alias, cancel_on_lost=True),
     ):
         pytest.fail("cannot be cancelled")
+    member = lock("a", using=backend.alias, cancel_on_lost=True)
+    with pytest.raises(InvalidLockError, match="async with"), lock_all(member):
+        pytest.fail("cannot be cancelled")
     assert backend.calls == []
 
 
