@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from django.apps.config import AppConfig
@@ -14,7 +15,7 @@ from .backends.base import BaseLockBackend
 from .exceptions import InvalidLockBackendError
 from .handler import locks
 
-__all__ = ["check_aliases", "check_deploy", "check_transactions"]
+__all__ = ["check_aliases", "check_deploy", "check_threads", "check_transactions"]
 
 _DOCS = "docs/reference/checks.md"
 
@@ -72,7 +73,7 @@ def check_transactions(
 def check_deploy(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn of backends that exclude nobody else in production."""
+    """Warn of backends that exclude nobody else in production, and of what they have to say."""
     found: list[CheckMessage] = []
     for backend in _opened():
         if backend.scope == "process":
@@ -84,7 +85,38 @@ def check_deploy(
                     id="distlock.W010",
                 )
             )
+        found += backend.check_deploy()
     return found
+
+
+@register("distlock", deploy=True)
+def check_threads(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Warn of a uWSGI whose Python threads stand still: nothing is renewed there."""
+    try:
+        uwsgi = import_module("uwsgi")  # there is one inside of uWSGI only
+    except ImportError:
+        return []
+    # Names and values are bytes; an option without a value is True.
+    opt = dict(getattr(uwsgi, "opt", {}))
+    given = {_text(name): _text(value) for name, value in opt.items()}
+    values = [given.get(name, "false") for name in ("enable-threads", "threads")]
+    if any(value not in ("false", "0") for value in values):
+        return []
+    return [
+        Warning(
+            "uWSGI runs without Python threads, so that no lock is renewed in the background.",
+            hint=f"Set 'enable-threads = true'. See {_DOCS}.",
+            id="distlock.W011",
+        )
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return str(value).lower()
 
 
 def _opened() -> list[BaseLockBackend]:

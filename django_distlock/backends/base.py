@@ -136,6 +136,10 @@ class BaseLockBackend:
         """Return what `manage.py check` should say of this alias, without touching the store."""
         return []
 
+    def check_deploy(self) -> list[CheckMessage]:
+        """Return what `manage.py check --deploy` should say besides."""
+        return []
+
     def close_thread(self) -> None:
         """Close what this thread has open; called by our own threads when they have done."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from django.core.checks import CheckMessage, Error, Warning, run_checks
 from django.db import connections
 from django.test import override_settings
 
-from django_distlock.checks import check_aliases, check_deploy, check_transactions
+from django_distlock.checks import check_aliases, check_deploy, check_threads, check_transactions
 
 from .tools import UnitBackend
 
@@ -146,3 +148,59 @@ def test_w010_a_store_of_one_process_in_production(path: str) -> None:
     assert isinstance(message, Warning)
     assert "'shop'" in message.msg
     assert path.rsplit(".", 1)[1] in message.msg
+
+
+TABLE = {"default": {"BACKEND": "django_distlock.backends.table.TableBackend"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({}, ["distlock.W004"]),
+        ({"transaction_mode": None}, ["distlock.W004"]),
+        ({"transaction_mode": "DEFERRED"}, ["distlock.W004"]),
+        ({"transaction_mode": "IMMEDIATE"}, []),
+        ({"transaction_mode": "exclusive"}, []),
+    ],
+    ids=str,
+)
+def test_w004_sqlite_whose_transactions_begin_as_readers(
+    options: dict[str, Any], found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], "OPTIONS", options)
+    assert ids(check_deploy, TABLE) == found
+    assert ids(check_aliases, TABLE) == []
+
+
+@pytest.mark.parametrize(
+    "alias", [a for a in ("postgresql", "mariadb") if a in connections.settings]
+)
+def test_w004_only_for_sqlite(alias: str) -> None:
+    assert ids(check_deploy, {"default": TABLE["default"] | {"LOCATION": alias}}) == []
+
+
+@pytest.mark.parametrize(
+    ("opt", "found"),
+    [
+        ({}, ["distlock.W011"]),
+        ({b"http": b":8000", b"enable-threads": b"false"}, ["distlock.W011"]),
+        ({b"enable-threads": b"true"}, []),
+        ({b"enable-threads": True}, []),
+        ({"threads": "2"}, []),
+        (None, ["distlock.W011"]),
+    ],
+    ids=str,
+)
+def test_w011_uwsgi_without_threads(
+    opt: dict[Any, Any] | None, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uwsgi = ModuleType("uwsgi")
+    if opt is not None:
+        uwsgi.opt = opt  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "uwsgi", uwsgi)
+    assert ids(check_threads, {"default": {"BACKEND": CROSS}}) == found
+
+
+def test_w011_not_outside_of_uwsgi() -> None:
+    assert check_threads() == []
+    assert "uwsgi" not in sys.modules

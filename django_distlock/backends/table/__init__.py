@@ -212,6 +212,9 @@ class TableBackend(BaseLockBackend):
     def check(self) -> list[CheckMessage]:
         return checks.check(self.alias, self.database)
 
+    def check_deploy(self) -> list[CheckMessage]:
+        return checks.check_deploy(self.alias, self.database)
+
     def close_thread(self) -> None:
         connections[self.database].close()
 

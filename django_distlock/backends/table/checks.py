@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
-__all__ = ["check"]
+__all__ = ["check", "check_deploy"]
 
 _DOCS = "docs/reference/checks.md"
 
@@ -53,3 +53,21 @@ def check(alias: str, database: str) -> list[CheckMessage]:
                 )
             )
     return found
+
+
+def check_deploy(alias: str, database: str) -> list[CheckMessage]:
+    """Return the messages for production."""
+    connection = connections[database]
+    mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
+    if connection.vendor != "sqlite" or mode.upper() in ("IMMEDIATE", "EXCLUSIVE"):
+        return []
+    return [
+        Warning(
+            f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is SQLite with transactions that begin "
+            "as readers.",
+            hint="A lock, or any write, inside atomic() then fails at once with 'database is "
+            "locked' when somebody wrote since the transaction's first read: set "
+            f"'transaction_mode': 'IMMEDIATE' in its OPTIONS. See {_DOCS}.",
+            id="distlock.W004",
+        )
+    ]
