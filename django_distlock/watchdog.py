@@ -30,6 +30,7 @@ __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 logger = logging.getLogger("django_distlock.watchdog")
 
 IDLE = 1.0  # seconds with nothing to watch after which the scheduler's thread ends
+LOOK = 5.0  # seconds after which it looks whether there still is something to watch
 PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's watchdog does)
 
 
@@ -54,6 +55,14 @@ class Schedule:
         self._heap += [entry for entry in old if _valid(entry[2](), entry[1])]
         heapq.heapify(self._heap)
         self._bound = max(64, 2 * len(self._heap))
+
+    def trim(self) -> None:
+        """Take out what is first but was released, so that what is next due is still watched."""
+        while self._heap:
+            first = heapq.heappop(self._heap)
+            if _valid(first[2](), first[1]):
+                heapq.heappush(self._heap, first)  # a finalizer may have added another meanwhile
+                return
 
     def next_due(self) -> float | None:
         """Return when something is due, or None when nothing is watched."""
@@ -132,11 +141,14 @@ class Watchdog:
         while True:
             with self._changed:
                 due = self._schedule.next_due()
-                wait = IDLE if due is None else due - self._now()
-                told = wait <= 0 or self._changed.wait(min(wait, threading.TIMEOUT_MAX))
-                if not told and due is None and self._schedule.next_due() is None:
-                    self._thread = None
-                    return
+                wait = IDLE if due is None else min(due - self._now(), LOOK)
+                told = wait <= 0 or self._changed.wait(wait)
+                if not told:
+                    # A release tells nobody: the hold may be due in an hour, and be gone.
+                    self._schedule.trim()
+                    if self._schedule.next_due() is None:
+                        self._thread = None
+                        return
                 now = self._now()
                 holds = self._schedule.due(now)
             self.tick(holds, now)

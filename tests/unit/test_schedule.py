@@ -38,6 +38,21 @@ def test_what_is_due_comes_in_order_and_once(backend: UnitBackend) -> None:
     assert schedule.due(math.inf) == [holds[4.0], holds[5.0]]
 
 
+def test_trimmed_it_tells_when_the_first_that_is_still_held_is_due(backend: UnitBackend) -> None:
+    schedule = Schedule()
+    holds = [make_hold(backend, f"due {due}") for due in range(4)]
+    for due, hold in enumerate(holds):
+        schedule.add(hold, float(due))
+    for hold in (holds[0], holds[2]):
+        hold.move(State.ACTIVE, State.RELEASED)
+    schedule.add(holds[1], 5.0)
+    schedule.trim()
+    assert schedule.next_due() == 3.0
+    assert schedule.due(math.inf) == [holds[3], holds[1]]
+    schedule.trim()
+    assert schedule.next_due() is None
+
+
 @pytest.mark.parametrize("order", [(1.0, 5.0), (5.0, 1.0)])
 def test_only_the_last_word_counts(backend: UnitBackend, order: tuple[float, float]) -> None:
     schedule = Schedule()

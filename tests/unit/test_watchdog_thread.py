@@ -36,6 +36,7 @@ from .tools import (
 @pytest.fixture
 def _short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "IDLE", 0.05)
+    monkeypatch.setattr(watchdog, "LOOK", 0.05)
 
 
 @pytest.fixture
@@ -61,6 +62,26 @@ def test_the_thread_begins_with_the_first_hold_and_ends_when_there_is_none(
     assert eventually(lambda: dog._thread is None)
     assert eventually(lambda: not thread.is_alive())
     again = make_hold(backend, "b", ttl=0.1, renewing=False)
+    dog.watch(again)
+    assert eventually(lambda: again.state is State.LOST), "no new thread was begun"
+
+
+@pytest.mark.usefixtures("_short_idle")
+def test_the_thread_ends_when_what_is_due_in_an_hour_was_released(backend: UnitBackend) -> None:
+    dog = Watchdog()
+    holds = [make_hold(backend, name, ttl=3600.0) for name in ("a", "b", "c")]
+    for hold in holds:
+        dog.watch(hold)
+    thread = dog._thread
+    assert thread is not None
+    for hold in holds[:2]:
+        hold.move(State.ACTIVE, State.RELEASED)
+    time.sleep(0.2)
+    assert dog._thread is thread, "one is still watched"
+    holds.pop()  # dropped, not released
+    assert eventually(lambda: dog._thread is None, 3.0)
+    assert eventually(lambda: not thread.is_alive())
+    again = make_hold(backend, "d", ttl=0.1, renewing=False)
     dog.watch(again)
     assert eventually(lambda: again.state is State.LOST), "no new thread was begun"
 
