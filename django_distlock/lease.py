@@ -98,7 +98,8 @@ class Lease:
     def on_lost(self, callback: Callable[[Lease], Any]) -> None:
         """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost.
 
-        At once when it is lost already.
+        At once when it is lost already. The callback is given a new Lease object of the same hold,
+        equal in effect to this one, not identical.
         """
         # Not with this object, to which the hold would then refer, and it to the hold: dropped
         # together they have to be gone at once, not when the garbage collector comes.
@@ -259,8 +260,9 @@ class Lease:
     def attach(cls, handle: str) -> Self:
         """Take up a detached lease, renewing it at once; the calling thread is the holder.
 
-        Raises LeaseLostError when it ran out meanwhile, InvalidLockError when ``handle`` did not
-        come from `detach`.
+        The handle is the right to the lock: attached twice, both leases hold it, and the first
+        release frees it. Raises LeaseLostError when it ran out meanwhile, InvalidLockError when
+        ``handle`` did not come from `detach`.
         """
         return flow.run(cls._attach(handle))
 

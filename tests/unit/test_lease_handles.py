@@ -266,3 +266,16 @@ def test_a_handle_of_an_alias_that_is_not_configured_names_it(backend: UnitBacke
     parts[1] = "nowhere"
     with pytest.raises(InvalidLockBackendError, match="'nowhere'"):
         Lease.attach(json.dumps(parts))
+
+
+def test_a_handle_is_not_used_up(backend: UnitBackend) -> None:
+    taken = lock("a", using=backend.alias).acquire()
+    assert taken
+    handle = taken.detach()
+    first, second = Lease.attach(handle), Lease.attach(handle)
+    first.check()
+    second.check()
+    assert first.fencing_token == second.fencing_token
+    first.release()
+    with pytest.raises(LeaseLostError):
+        second.release()
