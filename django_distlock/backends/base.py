@@ -59,6 +59,8 @@ class BaseLockBackend:
     # Seconds that one attempt may wait for the store's answer, however short the wait.
     least_patience: float = flow.LEAST_PATIENCE
     longest_ttl: ClassVar[float] = MAX_TTL
+    # Set in tests: nobody waits for longer, whatever the caller asks for.
+    longest_wait: float | None = None
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors: ClassVar[tuple[type[Exception], ...]] = ()
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
