@@ -21,11 +21,11 @@ from ..handler import locks
 from ..names import check_name
 from ..values import Claim, Holder, Note
 from ..watchdog import abandon
-from .memory import ELSEWHERE
+from .memory import ELSEWHERE, RENEWED, MemoryBackend
 
 __all__ = ["again", "call_site", "claim_elsewhere", "hold_elsewhere"]
 
-TTL = 3600.0  # seconds: longer than any block of a test, for nobody renews it
+TTL = 3600.0  # seconds: longer than any block of a test, for in a real store nobody renews it
 _HERE = str(Path(__file__).parent) + os.sep
 
 
@@ -37,8 +37,9 @@ class hold_elsewhere:
     backend; in a `TestCase` the lock is taken on the test's own connection, so that the code
     under test sees it and the rollback takes it away. ``release()`` lets go before the block's
     end. With ``ttl`` nobody renews it, as if the other process had crashed, and it expires after
-    so many seconds; else it lasts for an hour. Raises LockNotAcquiredError when the lock is
-    held already.
+    so many seconds. Else it lasts: under `override_locks` it is renewed as that of a living
+    process, in a real store it has a ttl of an hour. Raises LockNotAcquiredError when the lock
+    is held already.
     """
 
     def __init__(self, name: str, *, using: str = "default", ttl: Duration | None = None) -> None:
@@ -118,9 +119,11 @@ class hold_elsewhere:
 def claim_elsewhere(backend: BaseLockBackend, name: str, ttl: float | None, site: str) -> Claim:
     """Return the claim of somebody who is nobody of this process."""
     holder = Holder(host="elsewhere", pid=os.getpid(), thread="held for a test", site=site)
-    lasting = min(TTL, backend.longest_ttl) if ttl is None else ttl
-    owner = ELSEWHERE + secrets.token_hex(11)  # as long as the owner of a Lock, 32 characters
-    return Claim(name, backend.key(name), owner, lasting, Note(holder).dumps())
+    owner = (RENEWED if ttl is None else ELSEWHERE) + secrets.token_hex(7)
+    if ttl is None:
+        in_memory = isinstance(backend, MemoryBackend)
+        ttl = backend.conf.ttl if in_memory else min(TTL, backend.longest_ttl)
+    return Claim(name, backend.key(name), owner, ttl, Note(holder).dumps())
 
 
 def call_site() -> str:

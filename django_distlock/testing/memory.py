@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,13 +13,15 @@ from ..clock import now
 from ..conf import AliasConf
 from ..held import Hold
 from ..upkeep import renew_hold
-from ..values import Claim, Grant, Refusal
+from ..values import Claim, Grant, LockInfo, Refusal
 from ..watchdog import PART, wants_renewal, watchdog
 
-__all__ = ["ELSEWHERE", "MemoryBackend"]
+__all__ = ["ELSEWHERE", "RENEWED", "MemoryBackend"]
 
 ELSEWHERE = "elsewhere-"
 """How the owner begins when it stands for somebody else; what it takes is not in the journal."""
+RENEWED = "elsewhere-renewed-"
+"""... and renews it for as long as the test goes on, whatever the clock."""
 
 
 class MemoryBackend(LocMemBackend):
@@ -43,11 +46,28 @@ class MemoryBackend(LocMemBackend):
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         with self._space.mutex:
+            self._renew_others()
             again = self._owned(claim) is not None
             answer = super().try_acquire(claim, limit)
             if isinstance(answer, Grant) and not (again or claim.owner.startswith(ELSEWHERE)):
                 self._taken.append(claim.name)
             return answer
+
+    def inspect(self, name: str) -> LockInfo | None:
+        with self._space.mutex:
+            self._renew_others()
+            return super().inspect(name)
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        with self._space.mutex:
+            self._renew_others()
+            return super().scan(prefix)
+
+    def _renew_others(self) -> None:
+        """Do what the watchdog of somebody else would have done by now."""
+        for row in self._space.rows.values():
+            if row.owner.startswith(RENEWED):
+                row.expires = self.clock() + self.conf.ttl
 
     def turn(self, seconds: float) -> None:
         """Let ``seconds`` pass at once for every lock; the watchdog then does what is due.
