@@ -61,9 +61,9 @@ def test_it_lets_go_early(backend: UnitBackend) -> None:
 
 def test_a_waiter_gets_it_when_it_expires(backend: UnitBackend) -> None:
     begun = time.monotonic()
-    with hold_elsewhere("a", using=backend.alias, ttl=0.1):
-        with lock("a", using=backend.alias, wait=10):
-            assert time.monotonic() - begun > 0.05
+    using = backend.alias
+    with hold_elsewhere("a", using=using, ttl=0.1), lock("a", using=using, wait=10):
+        assert time.monotonic() - begun > 0.05
 
 
 def test_without_a_ttl_it_lasts(backend: UnitBackend) -> None:
@@ -85,9 +85,9 @@ def test_in_async_code(backend: UnitBackend) -> None:
 
 
 def test_what_is_held_already_cannot_be_held_elsewhere(backend: UnitBackend) -> None:
-    with lock("a", using=backend.alias):
-        with pytest.raises(LockNotAcquiredError, match="held already by"):
-            hold_elsewhere("a", using=backend.alias).__enter__()
+    refused = pytest.raises(LockNotAcquiredError, match="held already by")
+    with lock("a", using=backend.alias), refused:
+        hold_elsewhere("a", using=backend.alias).__enter__()
     for wrong in ({"ttl": 0}, {"ttl": True}, {"name": ""}):
         options: Any = {"name": "a", "using": backend.alias, **wrong}
         with pytest.raises(InvalidLockError):
@@ -108,9 +108,16 @@ def test_a_store_that_fails_at_the_end(backend: UnitBackend) -> None:
         backend.before["release"] = [Down()]
     elsewhere.release()
     assert not backend.holds("a")
-    with pytest.raises(ZeroDivisionError) as caught, hold_elsewhere("a", using=backend.alias):
-        backend.before["release"] = [Down()]
-        raise ZeroDivisionError
+
+
+def test_the_error_of_the_body_wins(backend: UnitBackend) -> None:
+    def work() -> None:
+        with hold_elsewhere("a", using=backend.alias):
+            backend.before["release"] = [Down()]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        work()
     assert "could not release 'a'" in caught.value.__notes__[0]
 
 
@@ -124,20 +131,20 @@ def test_a_lease_is_lost_in_the_middle(backend: UnitBackend, lost: list[dict[str
         time.sleep(0.05)
         told.append(lease.name)
 
+    lease = lock("a", using=backend.alias).acquire()
+    assert lease
+    lease.on_lost(slowly)
+    lose(lease, reason="an operator broke it")
+    assert told == ["a"]
+    assert [(each["name"], each["reason"]) for each in lost] == [("a", "an operator broke it")]
+    assert lease.lost
+    assert lease.remaining() == 0
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    with lock("a", using=backend.alias, wait=0) as second:
+        assert second.fencing_token > lease.fencing_token
     with pytest.raises(LeaseLostError, match="operator"):
-        with lock("a", using=backend.alias) as lease:
-            lease.on_lost(slowly)
-            lose(lease, reason="an operator broke it")
-            assert told == ["a"]
-            assert [(each["name"], each["reason"]) for each in lost] == [
-                ("a", "an operator broke it")
-            ]
-            assert lease.lost
-            assert lease.remaining() == 0
-            with pytest.raises(LeaseLostError):
-                lease.check()
-            with lock("a", using=backend.alias, wait=0) as second:
-                assert second.fencing_token > lease.fencing_token
+        lease.release()
 
 
 def test_a_lease_out_of_reach_is_lost_by_its_name(backend: UnitBackend) -> None:
@@ -267,9 +274,9 @@ def test_not_held_tells_what_is(backend: UnitBackend) -> None:
     using = backend.alias
     with pytest.raises(AssertionError, match=r"'a' of alias 'unit\d+' is free\. Nothing is held\."):
         assert_held("a", using=using)
-    with lock("b", using=using), hold_elsewhere("c", using=using):
-        with pytest.raises(AssertionError) as caught:
-            assert_held("a", using=using)
+    failure = pytest.raises(AssertionError)
+    with lock("b", using=using), hold_elsewhere("c", using=using), failure as caught:
+        assert_held("a", using=using)
     said = str(caught.value)
     assert re.search(r"Held are:\n  'b', by .* pid \d+", said)
     assert re.search(r"\n  'c', by elsewhere pid \d+, held for a test, .*test_testing_kit", said)

@@ -107,9 +107,9 @@ def test_a_run_of_pytest_with_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (tmp_path / "test_it.py").write_text(PROJECT, encoding="utf-8")
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    words = "-W error -m pytest -q -p no:django -p no:cacheprovider --strict-markers -W error"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:django", "-p"]
-        + ["no:cacheprovider", "--strict-markers", "-W", "error", "--rootdir", str(tmp_path)],
+        [sys.executable, *words.split(), "--rootdir", str(tmp_path)],
         cwd=tmp_path,
         env=plain | {"PYTHONPATH": str(ROOT.parent)},
         capture_output=True,
