@@ -59,8 +59,6 @@ class BaseLockBackend:
     # Seconds that one attempt may wait for the store's answer, however short the wait.
     least_patience: float = flow.LEAST_PATIENCE
     longest_ttl: ClassVar[float] = MAX_TTL
-    # Set in tests: nobody waits for longer, whatever the caller asks for.
-    longest_wait: float | None = None
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors: ClassVar[tuple[type[Exception], ...]] = ()
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
@@ -71,6 +69,8 @@ class BaseLockBackend:
         self.opts = parse_options(alias, conf.options, self.options)
         self.command_timeout: float = self.opts.get("COMMAND_TIMEOUT", 5.0)
         self.clock: clock.Clock = clock.now
+        # Set in tests: nobody waits for longer, whatever the caller asks for.
+        self.longest_wait: float | None = None
         self._executor: ThreadPoolExecutor | None = None
 
     # -- primitives ------------------------------------------------------------------------------
