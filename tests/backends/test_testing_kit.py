@@ -175,3 +175,38 @@ def test_other_threads_are_kept_out(store: str) -> None:
         thread.start()
         thread.join(30)
     assert got == [None]
+
+
+@pytest.mark.parametrize("alias", ["locmem", "in memory"])
+def test_a_lock_kept_for_a_transaction(store: str, alias: str) -> None:
+    """It is held until the commit; it can be lost before, and then the commit frees nothing."""
+    using, stand_in = (alias, "dummy") if alias == "locmem" else (store, store)
+    with override_locks(using=stand_in):
+        with transaction.atomic(using=store):
+            with lock("kit:a", using=using):
+                pass
+            assert_held("kit:a", using=using)
+        assert_free("kit:a", using=using)
+        with transaction.atomic(using=store):
+            with lock("kit:a", using=using):
+                pass
+            lose("kit:a", using=using)
+            second = lock("kit:a", using=using, wait=0).acquire()
+            assert second
+        second.check()
+        second.release()
+
+
+def test_a_block_that_ends_before_the_transaction(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with transaction.atomic(using=store):
+        with override_locks(using=store):
+            with lock("kit:a", using=store):
+                pass
+            assert_held("kit:a", using=store)
+        assert_free("kit:a", using=store)
+        with lock("kit:a", using=store, wait=0):
+            caplog.clear()
+    assert caplog.messages == []
+    assert_free("kit:a", using=store)
