@@ -183,3 +183,13 @@ def test_a_backend_put_in_by_hand_is_left() -> None:
         locks["locmem"] = by_hand
     assert locks["locmem"] is by_hand
     del locks["locmem"]
+
+
+@override_settings(DISTLOCKS={"default": {"BACKEND": LOCMEM}, "second": {"BACKEND": LOCMEM}})
+def test_an_alias_that_is_not_replaced_is_opened_as_it_is_set() -> None:
+    with override_locks(using="second"):
+        assert not is_in_memory("default")
+        with override_settings(DISTLOCKS={"default": {"BACKEND": LOCMEM, "TTL": 3}}):
+            assert locks["default"].conf.ttl == 3
+            assert not is_in_memory("default")
+        assert is_in_memory("second")
