@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
@@ -17,12 +18,28 @@ from .conf import DEFAULTS, parse
 from .exceptions import InvalidLockBackendError
 from .watchdog import worker_of
 
-__all__ = ["LockHandler", "locks"]
+__all__ = ["Cover", "LockHandler", "locks"]
 
 if TYPE_CHECKING:
     _Handler = BaseConnectionHandler[BaseLockBackend]
 else:  # generic in the stubs only
     _Handler = BaseConnectionHandler
+
+
+@dataclass(eq=False, slots=True)
+class Cover:
+    """What takes the place of aliases for a while, in tests: see `LockHandler.cover`."""
+
+    using: frozenset[str] | None
+    """The aliases that are covered; None: all of DISTLOCKS."""
+    make: Callable[[str, Any], BaseLockBackend]
+    """Makes the backend of an alias, given its entry of DISTLOCKS."""
+    made: dict[str, BaseLockBackend] = field(default_factory=dict)
+    below: dict[str, BaseLockBackend] = field(default_factory=dict)
+
+    def covers(self, alias: str) -> bool:
+        """Tell whether it makes the backend of ``alias``."""
+        return self.using is None or alias in self.using
 
 
 class LockHandler(_Handler):
@@ -38,6 +55,7 @@ class LockHandler(_Handler):
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
         self._backends: dict[str, BaseLockBackend] = {}
+        self._covers: list[Cover] = []  # the innermost last
         self._mutex = threading.RLock()
 
     def configure_settings(self, settings: Any) -> dict[str, Any]:
@@ -50,6 +68,10 @@ class LockHandler(_Handler):
         return settings
 
     def create_connection(self, alias: str) -> BaseLockBackend:
+        for cover in reversed(self._covers):
+            if cover.covers(alias):
+                cover.made[alias] = cover.make(alias, self.settings[alias])
+                return cover.made[alias]
         conf = parse(alias, self.settings[alias])
         where = f"DISTLOCKS[{alias!r}]['BACKEND']"
         try:
@@ -98,11 +120,41 @@ class LockHandler(_Handler):
             return list(self._backends.values())
         return [self[alias] for alias in self]
 
+    def cover(self, cover: Cover) -> None:
+        """Have ``cover`` make the backends of its aliases; those in use are kept below it.
+
+        Whatever happens to the aliases until `uncover`, a change of the settings or a fork, they
+        are opened anew by the cover. The leases of the backends below live on.
+        """
+        with self._mutex:
+            for alias in list(self._backends):
+                if alias in self.settings and cover.covers(alias):
+                    cover.below[alias] = self._backends.pop(alias)
+            self._covers.append(cover)
+
+    def uncover(self, cover: Cover) -> None:
+        """Close what ``cover`` has made and put back what was there; in any order of covers."""
+        with self._mutex:
+            above = self._covers[self._covers.index(cover) + 1 :]
+            self._covers.remove(cover)
+            for alias in {*cover.made, *cover.below}:
+                level = next((each.below for each in above if each.covers(alias)), self._backends)
+                made, below = cover.made.get(alias), cover.below.get(alias)
+                if made is not None and level.get(alias) is made:
+                    self._close(level.pop(alias))
+                if below is not None and level.setdefault(alias, below) is not below:
+                    self._close(below)  # another one was put in its place by hand
+
+    def is_covered(self, alias: str) -> bool:
+        """Tell whether another backend than that of DISTLOCKS stands in for ``alias``."""
+        return any(cover.covers(alias) for cover in self._covers)
+
     def close_all(self) -> None:
         """Close every backend; the leases held through them are lost to this process."""
         with self._mutex:
-            while self._backends:
-                self._close(self._backends.popitem()[1])
+            for level in (self._backends, *(cover.below for cover in self._covers)):
+                while level:
+                    self._close(level.popitem()[1])
 
     def reset(self) -> None:
         """Close every backend and read DISTLOCKS anew at the next use."""
@@ -120,10 +172,11 @@ class LockHandler(_Handler):
     def forget_parent(self) -> None:
         """Drop, in a forked child, what belongs to the parent; aliases are opened anew."""
         self._mutex = threading.RLock()
-        for backend in self._backends.values():
-            backend.forget_parent()
-        _parked.extend(self._backends.values())
-        self._backends.clear()
+        for level in (self._backends, *(cover.below for cover in self._covers)):
+            for backend in level.values():
+                backend.forget_parent()
+            _parked.extend(level.values())
+            level.clear()
 
 
 locks = LockHandler()

@@ -139,7 +139,7 @@ class Hold:
         _registry[self._index(who)] = self
 
     def _index(self, who: Party) -> _Index:
-        return (self.backend.alias, self.claim.key, id(who), self.flow)
+        return (id(self.backend), self.claim.key, id(who), self.flow)
 
     def mine(self) -> bool:
         """Tell whether the calling thread or task is the holder."""
@@ -206,14 +206,15 @@ class Hold:
         return self.state is State.LOST
 
 
-_Index: TypeAlias = tuple[str, str, int, int]
+# By the backend, not the alias: in tests another one may stand in for the alias for a while.
+_Index: TypeAlias = tuple[int, str, int, int]
 _registry: weakref.WeakValueDictionary[_Index, Hold] = weakref.WeakValueDictionary()
 
 
 def find(backend: BaseLockBackend, key: str) -> Hold | None:
     """Return the hold that the calling thread or task has on ``key``, if any."""
     who, flow = party()
-    hold = _registry.get((backend.alias, key, id(who), flow))
+    hold = _registry.get((id(backend), key, id(who), flow))
     # The id of a thread or task that ended may have been given to another: compare the object.
     if hold is None or hold.backend is not backend or hold.party() is not who:
         return None

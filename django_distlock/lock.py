@@ -102,6 +102,8 @@ class Lock(Guard[Lease], Decorates):
         """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds."""
         name = self._plain_name()
         backend = locks[self.using]
+        if (most := backend.longest_wait) is not None:
+            left = most if left is None else min(left, most)
         where: Where = {"name": name, "alias": self.using}
         ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
         ttl = check_ttl(ttl, longest=backend.longest_ttl, **where)
@@ -214,8 +216,10 @@ class Lock(Guard[Lease], Decorates):
                 f". It is {relative.party()!r} of the same chain of calls, which may be waiting "
                 "for you: pass the lease instead of acquiring again"
             )
-        kind = LockTimeoutError if patience else LockNotAcquiredError
-        if patience:
+        kind = LockNotAcquiredError if patience == 0 else LockTimeoutError
+        if backend.longest_wait is not None:
+            message += f". Here nobody waits for longer than {backend.longest_wait:g} s"
+        elif patience:
             message += f". Waited {patience:g} s: raise wait, or hold it for shorter"
         return kind(message, name=claim.name, alias=self.using, retry_after=refusal.remaining)
 

@@ -144,8 +144,10 @@ def _docstring(thing: object) -> str:
 def _entry(path: str) -> str:
     owner_path, _, name = path.rpartition(".")
     owner = None
-    if owner_path[owner_path.rfind(".") + 1 :][:1].isupper():
-        owner = import_string(f"django_distlock.{owner_path}")
+    # A class stands in a module; before the first dot there is one.
+    found = import_string(f"django_distlock.{owner_path}") if "." in owner_path else None
+    if isinstance(found, type):
+        owner = found
         thing = inspect.getattr_static(owner, name)
         name = f"{owner.__name__}.{name}"
     else:

@@ -70,6 +70,8 @@ class BaseLockBackend:
         self.opts = parse_options(alias, conf.options, self.options)
         self.command_timeout: float = self.opts.get("COMMAND_TIMEOUT", 5.0)
         self.clock: clock.Clock = clock.now
+        # Set in tests: nobody waits for longer, whatever the caller asks for.
+        self.longest_wait: float | None = None
         self._executor: ThreadPoolExecutor | None = None
 
     # -- primitives ------------------------------------------------------------------------------

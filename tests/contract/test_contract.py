@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
+import pytest
 from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
+from django_distlock.testing.memory import MemoryBackend
 from tests.conftest import SERVERS
 from tests.contract.connections import open_files, open_sockets
 from tests.servers import chosen
@@ -23,6 +26,23 @@ class TestLocMem(LockBackendContract):
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:
         backend = self.backend()
         return type(backend)(alias, replace(backend.conf, prefix=prefix, location=self.alias))
+
+
+class TestStandIn(LockBackendContract):
+    """What `override_locks` puts in the place of an alias."""
+
+    alias = "locmem"
+
+    @pytest.fixture(autouse=True)
+    def _stand_in(self) -> Iterator[None]:
+        with override_locks(using=self.alias):
+            yield
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        backend = self.backend()
+        assert isinstance(backend, MemoryBackend)
+        conf = replace(backend.conf, prefix=prefix)
+        return MemoryBackend(alias, conf, space=backend._space, taken=[], longest_wait=None)
 
 
 class TestDummy(LockBackendContract):

@@ -11,12 +11,23 @@ from django.core.exceptions import ImproperlyConfigured
 from django.dispatch import Signal
 
 import django_distlock
-from django_distlock import Holder, Lease, Lock, LockError, LockGroup, LockInfo, exceptions, signals
+from django_distlock import (
+    Holder,
+    Lease,
+    Lock,
+    LockError,
+    LockGroup,
+    LockInfo,
+    exceptions,
+    signals,
+    testing,
+)
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.dummy import DummyBackend
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.backends.table import TableBackend
 from django_distlock.conf import IN_TRANSACTION, AliasConf
+from django_distlock.testing import pytest_plugin
 from tests.docs.pages import ROOT, Page
 
 PACKAGE = ROOT / "django_distlock"
@@ -40,6 +51,20 @@ def test_every_public_name_is_explained(name: str) -> None:
     """Find each name of ``__all__`` in the API or among the errors."""
     headings = [*reference("api").headings(), *reference("errors").headings()]
     assert name in {heading.strip("`") for heading in headings}
+
+
+def test_the_test_kit_is_explained() -> None:
+    """Find each name of the kit, each fixture, and each public member of its classes."""
+    page = reference("testing")
+    for name in testing.__all__:
+        assert re.search(rf"^(await )?{name}\(", page.text, re.M), name
+        thing = getattr(testing, name)
+        for member in vars(thing) if isinstance(thing, type) else ():
+            if not member.startswith("_") and member != "switch_on":
+                assert re.search(rf"^(await )?{name}\.{member}\(", page.text, re.M), member
+    shown = {name.strip("`") for name, _ in table(page, "pytest")}
+    assert shown == set(pytest_plugin.__all__)
+    assert f"pytest.mark.{pytest_plugin.MARK}(" in page.text
 
 
 @pytest.mark.parametrize("owner", [Lock, LockGroup, Lease, LockInfo, Holder], ids=str)

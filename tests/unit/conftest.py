@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
+from django_distlock import locks
 from django_distlock.signals import lock_lost
+from django_distlock.testing.memory import MemoryBackend
 
 from .stage import Stage
 from .tools import UnitBackend, VirtualClock, opened
+
+
+@pytest.fixture(autouse=True)
+def no_stand_ins_left() -> Iterator[None]:
+    """Find an `override_locks` that did not end with its test."""
+    yield
+    for alias in locks:
+        assert not locks.is_covered(alias)
+    for backend in locks.all(initialized_only=True):
+        assert not isinstance(backend, MemoryBackend)
 
 
 @pytest.fixture

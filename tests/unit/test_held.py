@@ -175,7 +175,7 @@ def test_a_new_thread_with_the_id_of_an_old_one_is_another_holder(backend: UnitB
     me, flow = held.party()
     hold.flow = flow
     # As if the old thread's object had lain where this thread's object lies.
-    held._registry[(backend.alias, hold.claim.key, id(me), flow)] = hold
+    held._registry[(id(backend), hold.claim.key, id(me), flow)] = hold
     assert find(backend, hold.claim.key) is None
     assert not hold.mine()
 

@@ -16,6 +16,7 @@ from django_distlock.conf import AliasConf
 from django_distlock.flow import Granted
 from django_distlock.handler import locks
 from django_distlock.held import Hold
+from django_distlock.testing.memory import MemoryBackend
 from django_distlock.values import Claim, Grant, LockInfo, Refusal
 from django_distlock.watchdog import Watchdog, worker_of
 from django_distlock.worker import events
@@ -31,6 +32,7 @@ __all__ = [
     "drain",
     "eventually",
     "in_thread",
+    "is_in_memory",
     "make_hold",
     "opened",
     "without_gc",
@@ -226,6 +228,11 @@ def in_thread(function: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def is_in_memory(alias: str = "default") -> bool:
+    """Tell whether the backend of the test kit stands in for an alias."""
+    return isinstance(locks[alias], MemoryBackend)
 
 
 def eventually(condition: Callable[[], object], limit: float = LIMIT) -> bool:

@@ -10,9 +10,19 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, assert_type
+from unittest import TestCase
 
 from django_distlock import Lease, Lock, LockGroup, LockInfo, lock, lock_all, lock_for, locks
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.testing import (
+    aassert_held,
+    alose,
+    assert_held,
+    hold_elsewhere,
+    lose,
+    override_locks,
+    turn_clock,
+)
 
 
 def by_hand() -> None:
@@ -125,3 +135,42 @@ async def looking(instance: object) -> None:
     assert_type(await backend.aforce_release("x"), LockInfo)
     for info in backend.held():
         assert_type(info.fencing_token, int | None)
+
+
+@override_locks(using="default", held={"a", "b"}, wait=0, TTL=5)
+def tested(number: int) -> str:
+    """Test."""
+    return ""
+
+
+@override_locks(held={"default": ["a"]})
+async def atested(number: int) -> str:
+    """Test, asynchronously."""
+    return ""
+
+
+@override_locks()
+class Tests(TestCase):
+    """Tests."""
+
+    number = 1
+
+
+async def in_tests(lease: Lease) -> None:
+    assert_type(tested(1), str)
+    tested("x")  # type: ignore[arg-type]
+    assert_type(await atested(1), str)
+    assert_type(Tests().number, int)
+    with override_locks() as memory:
+        assert_type(memory, override_locks)
+        assert_type(memory.taken(using="default"), list[str])
+    async with hold_elsewhere("a", ttl=timedelta(minutes=1)) as elsewhere:
+        assert_type(elsewhere, hold_elsewhere)
+        await elsewhere.arelease()
+    assert_type(assert_held("a", using="default"), LockInfo)
+    assert_type(await aassert_held("a"), LockInfo)
+    lose(lease, reason="because")
+    await alose("a", using="default")
+    turn_clock(timedelta(hours=1), renew=True)
+    lose(5)  # type: ignore[arg-type]
+    turn_clock("5")  # type: ignore[arg-type]

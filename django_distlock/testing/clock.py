@@ -1,0 +1,63 @@
+"""`turn_clock`: time passes for locks in memory without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..durations import Duration, check_wait
+from ..exceptions import InvalidLockError
+from ..handler import locks
+from .memory import MemoryBackend
+from .telling import atold, told
+
+__all__ = ["aturn_clock", "turn_clock"]
+
+
+def turn_clock(
+    seconds: Duration, *, using: str | Iterable[str] | None = None, renew: bool = False
+) -> None:
+    """Let time pass at once for the locks under `override_locks`: each is that much older.
+
+    As if this process had been paused, or the machine asleep: nothing is renewed in between. A
+    lease whose ttl has passed is lost, its ``on_lost`` callbacks and the receivers of `lock_lost`
+    have been called when this returns, and others can take the lock; one that lasts is renewed
+    right after, as the watchdog does. With ``renew=True`` the watchdog went on in that time, so
+    only what nobody renews expires. Other aliases, and the waits of those who wait for a lock, go
+    by the real clock. ``using`` limits it to one alias or some. Raises InvalidLockError when no
+    alias is under `override_locks`.
+    """
+    _turn(seconds, using, renew)
+    told()
+
+
+async def aturn_clock(
+    seconds: Duration, *, using: str | Iterable[str] | None = None, renew: bool = False
+) -> None:
+    """Let time pass as `turn_clock`."""
+    _turn(seconds, using, renew)
+    await atold()
+
+
+def _turn(seconds: Duration, using: str | Iterable[str] | None, renew: bool) -> None:
+    passing = check_wait(seconds, what="seconds")
+    if passing is None:
+        raise InvalidLockError("seconds is a number of seconds or a timedelta, not None")
+    for backend in _in_memory(using):
+        left = passing
+        while left > 0:
+            pace = backend.shortest_renewal() if renew else None
+            step = left if pace is None else min(left, pace)
+            backend.turn(step)
+            left -= step
+
+
+def _in_memory(using: str | Iterable[str] | None) -> list[MemoryBackend]:
+    aliases = [using] if isinstance(using, str) else list(locks if using is None else using)
+    covered = [locks[alias] for alias in aliases if locks.is_covered(alias)]
+    found = [backend for backend in covered if isinstance(backend, MemoryBackend)]
+    if not found or (using is not None and len(found) < len(aliases)):
+        raise InvalidLockError(
+            "The clock turns only for locks under override_locks, not for those of a real store: "
+            f"use override_locks() around this, for {', '.join(map(repr, aliases))}"
+        )
+    return found

@@ -1,0 +1,139 @@
+"""`hold_elsewhere`: somebody else holds a lock while a block of a test runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .. import flow
+from ..backends.base import BaseLockBackend
+from ..backoff import delays
+from ..durations import Duration, check_ttl
+from ..exceptions import LockNotAcquiredError
+from ..flow import Flow, Granted
+from ..handler import locks
+from ..names import check_name
+from ..values import Claim, Holder, Note
+from ..watchdog import abandon
+from .memory import ELSEWHERE, RENEWED, MemoryBackend
+
+__all__ = ["again", "call_site", "claim_elsewhere", "hold_elsewhere"]
+
+TTL = 3600.0  # seconds: longer than any block of a test, for in a real store nobody renews it
+_HERE = str(Path(__file__).parent) + os.sep
+
+
+class hold_elsewhere:
+    """Have somebody else hold a lock while the block runs, which is a `with` or an `async with`.
+
+    To the locks it is another process: the code under test gets LockNotAcquiredError or waits in
+    vain, in whatever thread or task it runs, and never meets its own hold. Works on every
+    backend; in a `TestCase` the lock is taken on the test's own connection, so that the code
+    under test sees it and the rollback takes it away. ``release()`` lets go before the block's
+    end. With ``ttl`` nobody renews it, as if the other process had crashed, and it expires after
+    so many seconds. Else it lasts: under `override_locks` it is renewed as that of a living
+    process, in a real store it has a ttl of an hour. Raises LockNotAcquiredError when the lock
+    is held already.
+    """
+
+    def __init__(self, name: str, *, using: str = "default", ttl: Duration | None = None) -> None:
+        self.name = check_name(name, using)
+        self.alias = using
+        self._ttl = ttl if ttl is None else check_ttl(ttl, name=name, alias=using)
+        self._site = call_site()
+        self._taken: tuple[BaseLockBackend, Claim] | None = None
+        self.fencing_token = 0
+
+    def release(self) -> None:
+        """Let go of the lock now; at the block's end there is nothing left to do."""
+        flow.run(self._release())
+
+    async def arelease(self) -> None:
+        """Let go as `release`."""
+        await flow.arun(self._release())
+
+    def __enter__(self) -> Self:
+        return flow.run(self._take())
+
+    async def __aenter__(self) -> Self:
+        return await flow.arun(self._take())
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        flow.run(self._leave(exc))
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await flow.arun(self._leave(exc))
+
+    def _take(self) -> Flow[Self]:
+        backend = locks[self.alias]
+        claim = claim_elsewhere(backend, self.name, self._ttl, self._site)
+        answer = yield from flow.acquire(
+            backend,
+            claim,
+            until=backend.clock(),
+            clock=backend.clock,
+            delays=delays(*backend.poll),
+            abandon=lambda claim: abandon(backend, claim),
+        )
+        if not isinstance(answer, Granted):
+            by = f" by {Note.loads(answer.note).holder}" if answer.note else ""
+            raise LockNotAcquiredError(
+                f"hold_elsewhere: it is held already{by}", name=self.name, alias=self.alias
+            )
+        self._taken = backend, claim
+        self.fencing_token = answer.fencing_token
+        return self
+
+    def _release(self) -> Flow[None]:
+        if self._taken is not None:
+            backend, claim = self._taken
+            # False means that it expired, was forced, or went with a transaction: gone anyway.
+            yield from flow.insist(backend, "release", claim, delays=again())
+            self._taken = None
+
+    def _leave(self, body_error: BaseException | None) -> Flow[None]:
+        try:
+            yield from self._release()
+        except Exception as error:
+            if body_error is None:
+                raise
+            body_error.add_note(f"hold_elsewhere could not release {self.name!r}: {error}")
+
+
+def claim_elsewhere(backend: BaseLockBackend, name: str, ttl: float | None, site: str) -> Claim:
+    """Return the claim of somebody who is nobody of this process."""
+    holder = Holder(host="elsewhere", pid=os.getpid(), thread="held for a test", site=site)
+    owner = (RENEWED if ttl is None else ELSEWHERE) + secrets.token_hex(7)
+    if ttl is None:
+        in_memory = isinstance(backend, MemoryBackend)
+        ttl = backend.conf.ttl if in_memory else min(TTL, backend.longest_ttl)
+    return Claim(name, backend.key(name), owner, ttl, Note(holder).dumps())
+
+
+def call_site() -> str:
+    """Return file:line of the nearest caller outside the kit."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+
+
+def again() -> Iterator[float]:
+    """Return the pauses between tries of a release that met a conflict in the store."""
+    return islice(delays(0.01, 0.15), 6)
