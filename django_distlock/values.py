@@ -156,7 +156,7 @@ class CleanPolicy:
 
     older_than: float
     dry_run: bool = False
-    batch: int = 1000
+    batch: int = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

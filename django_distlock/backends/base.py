@@ -258,7 +258,7 @@ class BaseLockBackend:
         yield Tell(lock_forced, self.alias, facts)
         return info
 
-    def clean(self, *, older_than: Duration, dry_run: bool = False, batch: int = 1000) -> Cleaned:
+    def clean(self, *, older_than: Duration, dry_run: bool = False, batch: int = 500) -> Cleaned:
         """Remove what the store keeps of names that nobody has held for ``older_than`` seconds.
 
         Returns how many entries were ``removed`` of those ``seen``; a dry run removes nothing and
@@ -271,7 +271,7 @@ class BaseLockBackend:
         return flow.run(self._clean(older_than, dry_run, batch))
 
     async def aclean(
-        self, *, older_than: Duration, dry_run: bool = False, batch: int = 1000
+        self, *, older_than: Duration, dry_run: bool = False, batch: int = 500
     ) -> Cleaned:
         """Clean as `clean`."""
         return await flow.arun(self._clean(older_than, dry_run, batch))
