@@ -20,7 +20,7 @@ LONGEST_REST = 0.1  # seconds between two batches
 CONFLICTS = (0.01, 0.05, 0.2, 0.5)  # seconds to wait before a batch is tried again
 
 
-def check_policy(older_than: Any, dry_run: bool, batch: Any, alias: str) -> CleanPolicy:
+def check_policy(older_than: Any, dry_run: bool, batch: Any, alias: str | None) -> CleanPolicy:
     """Return the policy that a user asks for, or raise InvalidLockError."""
     seconds = check_age(older_than, alias=alias)
     if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_A_BATCH:
