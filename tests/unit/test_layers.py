@@ -16,7 +16,7 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 LAYERS: list[set[str]] = [
     {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
     {"names", "durations", "decorators", "holder", "worker", "flow"},
-    {"conf", "transactions"},
+    {"conf", "transactions", "cleaning"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another
     {"watchdog", "cancel"},
@@ -40,7 +40,9 @@ LAYERS: list[set[str]] = [
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
 
-PURE = {"backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators"}
+PURE = {
+    "backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators", "cleaning",
+}  # fmt: skip
 """No Django: values, and algorithms that are told everything."""
 
 INNER: dict[str, set[str]] = {

@@ -145,7 +145,8 @@ _PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # Rows that somebody is about to take are left to him. In a CTE, so that it is run once only.
 _PG_REMOVE: Final = """
 WITH idle AS (SELECT digest FROM distlock_lock WHERE digest IN ({keys}) FOR UPDATE SKIP LOCKED)
-DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest AND """
+DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest
+   AND """
 
 # clock_timestamp(), because now() is the start of the transaction. The NOT EXISTS guard makes a
 # losing attempt read-only; without it the losing upsert locks the row, writes WAL and waits for
@@ -153,6 +154,7 @@ DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest AND """
 # never older than that of the holder whom it waited for.
 POSTGRESQL: Final = _dialect(
     _PG_NOW,
+    remove=_PG_REMOVE,
     acquire=f"""
 WITH won AS (
   INSERT INTO distlock_lock AS l ({COLUMNS})

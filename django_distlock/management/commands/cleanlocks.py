@@ -7,7 +7,7 @@ import time
 from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     help = "Remove what the lock stores keep of names that nobody has held for RETENTION."
     # One alias that is set up wrongly is no reason to leave the others uncleaned.
-    requires_system_checks: ClassVar[list[str]] = []
+    requires_system_checks = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
