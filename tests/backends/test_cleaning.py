@@ -19,6 +19,7 @@ from django_distlock.backends.table.sql import SQLITE
 from tests.backends.rows import DAY, HOUR, digests, emptied, put
 from tests.backends.test_statements import empty_database, using
 from tests.backends.tools import (
+    STORES,
     Elsewhere,
     Undo,
     elsewhere,
@@ -127,7 +128,7 @@ def set_back(alias: str, seconds: float) -> Iterator[None]:
         backend._dialect = dialect
 
 
-@pytest.mark.parametrize("store", ["sqlite"])
+@pytest.mark.parametrize("store", [store for store in STORES if store == "sqlite"])
 @pytest.mark.parametrize("back", [1e-6, 1.0, HOUR, 400 * DAY])
 def test_a_released_lock_is_free_also_when_the_clock_goes_back(
     alias: str, name: str, back: float
@@ -215,7 +216,7 @@ def test_several_clean_at_once(alias: str, name: str) -> None:
     assert digests(alias) == kept
 
 
-@pytest.mark.parametrize("store", ["postgresql"])
+@pytest.mark.parametrize("store", [store for store in STORES if store == "postgresql"])
 def test_a_row_that_is_locked_is_passed_by(alias: str, name: str) -> None:
     for number in range(3):
         put(alias, f"{name}:{number}", granted=8 * DAY, freed=8 * DAY)

@@ -122,6 +122,18 @@ def test_an_alias_that_is_not_there(alias: str) -> None:
     assert ran.out == ""
 
 
+def test_a_backend_that_cannot_be_cleaned(alias: str) -> None:
+    """It is no failure to have one, and one to ask for it."""
+    with lock_alias("other", BACKEND="tests.contract.queueing.TokenlessBackend"):
+        ran = Ran()
+        assert "other" not in ran.out
+        assert (ran.err, ran.failed) == ("", "")
+        ran = Ran("--using", "other", "--using", alias)
+    assert ran.out.startswith("own: 0 of 0 removed")
+    assert ran.err.startswith("other: TokenlessBackend has nothing that could be cleaned")
+    assert ran.failed == "Not cleaned: other. See the errors above."
+
+
 def test_a_shared_table_is_cleaned_by_the_longest_retention(alias: str, name: str) -> None:
     """Whichever of its aliases is named: a row's age is judged for the one that wants it most."""
     with (
