@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from .durations import check_ttl, check_wait
+from .durations import check_age, check_ttl, check_wait
 from .exceptions import InvalidLockBackendError, InvalidLockError
 
 __all__ = ["DEFAULTS", "IN_TRANSACTION", "AliasConf", "OptionSpec", "parse"]
@@ -35,6 +35,7 @@ class AliasConf:
     max_hold: float | None = None
     reentrant: bool = False
     in_transaction: str = "hold"
+    retention: float = 604800.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -100,6 +101,13 @@ def _wait(where: str, value: Any) -> float | None:
         raise InvalidLockBackendError(f"{error}.") from error
 
 
+def _retention(where: str, value: Any) -> float:
+    try:
+        return check_age(value, what=where)
+    except InvalidLockError as error:
+        raise InvalidLockBackendError(f"{error}.") from error
+
+
 def _options(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidLockBackendError(f"{where} is a dict, not {value!r}.")
@@ -116,6 +124,7 @@ _JUDGES: dict[str, Callable[[str, Any], Any]] = {
     "MAX_HOLD": _max_hold,
     "REENTRANT": _flag,
     "IN_TRANSACTION": _choice,
+    "RETENTION": _retention,
     "OPTIONS": _options,
 }
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from .exceptions import InvalidLockError
 
-__all__ = ["UNSET", "Duration", "Unset", "Wait", "check_ttl", "check_wait"]
+__all__ = [
+    "UNSET",
+    "Duration",
+    "Unset",
+    "Wait",
+    "check_age",
+    "check_ttl",
+    "check_wait",
+    "parse_age",
+]
 
 Duration: TypeAlias = "int | float | timedelta"
 
@@ -33,6 +43,12 @@ Wait: TypeAlias = "Duration | Unset | None"
 
 MIN_TTL = 0.01
 MAX_TTL = 10 * 365 * 86400.0
+
+# An acquisition reads the clock before it reaches the row. Were the row used by another and cleaned
+# in between, the token would be lower than that other's: so nothing that young is cleaned.
+MIN_AGE = 60.0
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def _seconds(value: Any, what: str, name: str | None, alias: str | None) -> float:
@@ -92,3 +108,30 @@ def check_wait(
             alias=alias,
         )
     return seconds
+
+
+def check_age(value: Any, *, what: str = "older_than", alias: str | None = None) -> float:
+    """Return for how many seconds a name has to be idle before it is cleaned: from 60.
+
+    Raises InvalidLockError for anything else, bool, NaN and infinity included.
+    """
+    seconds = _seconds(value, what, None, alias)
+    if not MIN_AGE <= seconds <= MAX_TTL:
+        raise InvalidLockError(
+            f"{what} is from {MIN_AGE:g} to {MAX_TTL:.0f} seconds, not {seconds:g}", alias=alias
+        )
+    return seconds
+
+
+def parse_age(text: str, *, what: str = "older_than") -> float:
+    """Return the seconds that ``text`` means: ``"604800"``, ``"12h"``, ``"7d"``, ``"2w"``.
+
+    Raises InvalidLockError for anything else, and as `check_age`.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", text, re.ASCII)
+    if found is None:
+        raise InvalidLockError(
+            f"{what} is a number of seconds, or a number with one of the units "
+            f"{', '.join(_UNITS)} behind it, such as 7d or 12h, not {text!r}"
+        )
+    return check_age(float(found[1]) * _UNITS[found[2] or "s"], what=what)

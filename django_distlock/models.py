@@ -16,10 +16,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class LockRow(models.Model):
     """One name's row: held while ``expires`` is ahead of the database's clock, else free.
 
-    The row stays after a release, so that its token is kept. Times are microseconds since 1970 in
-    UTC by the database's clock: integers, because time zones, daylight saving and the precision of
-    date columns differ between databases. There is no index but the primary key: one on
-    ``expires`` would end PostgreSQL's cheap in-place (HOT) updates.
+    The row stays after a release, so that its token is kept, until `manage.py cleanlocks` finds it
+    idle; ``expires`` is then the time of the release, made negative.
+
+    Times are microseconds since 1970 in UTC by the database's clock: integers, because time zones,
+    daylight saving and the precision of date columns differ between databases. There is no index
+    but the primary key: one on ``expires`` would end PostgreSQL's cheap in-place (HOT) updates.
     """
 
     digest = models.CharField(max_length=64, primary_key=True)
@@ -45,4 +47,4 @@ class LockRow(models.Model):
     @property
     def expires_at(self) -> datetime:
         """When the lease ends, by the database's clock; 1970 when free."""
-        return _EPOCH + timedelta(microseconds=self.expires)
+        return _EPOCH + timedelta(microseconds=max(0, self.expires))

@@ -10,7 +10,17 @@ from typing import Any, Protocol, TypeVar
 
 from .text import shown
 
-__all__ = ["Bound", "Claim", "Grant", "Holder", "LockInfo", "Note", "Refusal"]
+__all__ = [
+    "Bound",
+    "Claim",
+    "CleanPolicy",
+    "Cleaned",
+    "Grant",
+    "Holder",
+    "LockInfo",
+    "Note",
+    "Refusal",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +150,28 @@ class LockInfo:
     waiters: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     owner: str = field(default="", repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPolicy:
+    """What a cleaning removes: names that nobody has held for ``older_than`` seconds.
+
+    A ``dry_run`` only counts. ``batch`` is how many entries one call to the store may look at.
+    """
+
+    older_than: float
+    dry_run: bool = False
+    batch: int = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """What a cleaning did: the entries that it ``removed``, and those that it has ``seen``.
+
+    A dry run says under ``removed`` what it would have removed. After one batch ``cursor`` is where
+    the next one begins; it is None when there is no more.
+    """
+
+    removed: int = 0
+    seen: int = 0
+    cursor: str | None = None

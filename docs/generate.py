@@ -43,6 +43,8 @@ STATEMENTS = {
     "release": "Release",
     "inspect": "Inspect",
     "scan": "Scan",
+    "page": "Look at a batch to clean",
+    "remove": "Clean it (`{keys}` are those that were idle)",
 }
 
 _PART = re.compile(
@@ -60,6 +62,7 @@ def flags(*_: str) -> str:
         ("`fair`", lambda b: _yes(b.fair)),
         ("`notifies`", lambda b: _yes(b.notifies)),
         ("`counts_waiters`", lambda b: _yes(b.counts_waiters)),
+        ("`cleans`", lambda b: _yes(b.cleans)),
         ("`native_async`", lambda b: _yes(b.native_async)),
         ("`thread_sensitive`", lambda b: _yes(b.thread_sensitive)),
         ("`queues`", lambda b: _yes(b.queues)),
@@ -130,7 +133,7 @@ def _row(*cells: str) -> str:
 def _shown(text: str, now: str) -> str:
     """Return a statement with the clock by its name, one clause a line."""
     text = text.strip().replace(now, "<now>")
-    return text if "\n" in text else re.sub(r" (?=FROM |WHERE |ORDER BY )", "\n", text)
+    return text if "\n" in text else re.sub(r"(?<!DELETE) (?=FROM |WHERE |ORDER BY )", "\n", text)
 
 
 def _docstring(thing: object) -> str:

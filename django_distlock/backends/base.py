@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, ClassVar, Literal, TypeVar
@@ -13,16 +13,21 @@ from typing import Any, ClassVar, Literal, TypeVar
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
-from .. import clock, flow
+from .. import cleaning, clock, flow
 from ..conf import AliasConf, OptionSpec, parse_options
-from ..durations import MAX_TTL
-from ..exceptions import LockBackendError, LockNotHeldError, StoreConflictError
+from ..durations import MAX_TTL, Duration
+from ..exceptions import (
+    LockBackendError,
+    LockNotHeldError,
+    StoreConflictError,
+    UnsupportedOperationError,
+)
 from ..names import check_name, key_of
 from ..offloop import to_the_end
 from ..signals import Tell, lock_forced
 from ..text import shown
 from ..transactions import Ask, is_pending, sweep
-from ..values import Claim, Grant, LockInfo, Refusal
+from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 
 __all__ = ["BaseLockBackend"]
 
@@ -55,6 +60,7 @@ class BaseLockBackend:
     thread_sensitive: ClassVar[bool] = False
     queues: ClassVar[bool] = False
     counts_waiters: ClassVar[bool] = False
+    cleans: ClassVar[bool] = False
 
     grace: ClassVar[float] = 1.0
     # Seconds that one attempt may wait for the store's answer, however short the wait.
@@ -104,6 +110,17 @@ class BaseLockBackend:
         """Yield every held lock whose name begins with ``prefix``, in any order."""
         raise NotImplementedError
 
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        """Remove what is idle among the next ``policy.batch`` entries after ``cursor``.
+
+        Idle is a name that was neither granted nor held for ``policy.older_than`` seconds of the
+        store's clock. Judged in the same step as it is removed: never a held lock, nor one that is
+        taken meanwhile. The first batch has the cursor "". A store that sets ``cleans`` has this.
+        """
+        raise UnsupportedOperationError(
+            f"{type(self).__name__} has nothing that could be cleaned", alias=self.alias
+        )
+
     def pause(self, claim: Claim, seconds: float) -> None:
         """Return after ``seconds``, or before when trying again may help. Only a hint."""
         time.sleep(seconds)
@@ -141,6 +158,10 @@ class BaseLockBackend:
     def check_deploy(self) -> list[CheckMessage]:
         """Return what `manage.py check --deploy` should say besides."""
         return []
+
+    def cleaned_with(self) -> Hashable:
+        """Return what is equal for the aliases that one cleaning covers: those of one table."""
+        return (type(self), self.alias)
 
     def close_thread(self) -> None:
         """Close what this thread has open; called by our own threads when they have done."""
@@ -255,6 +276,28 @@ class BaseLockBackend:
         facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
         yield Tell(lock_forced, self.alias, facts)
         return info
+
+    def clean(self, *, older_than: Duration, dry_run: bool = False, batch: int = 500) -> Cleaned:
+        """Remove what the store keeps of names that nobody has held for ``older_than`` seconds.
+
+        Returns how many entries were ``removed`` of those ``seen``; a dry run removes nothing and
+        only says how many it would. ``batch`` entries are looked at with each call to the store.
+        From 60 seconds on; RETENTION is not asked here, see `manage.py cleanlocks`, which does.
+        Aliases that share a table are cleaned together, whatever their PREFIX. Raises
+        LockBackendError when the store fails, UnsupportedOperationError where there is nothing to
+        clean (flag ``cleans``).
+        """
+        return flow.run(self._clean(older_than, dry_run, batch))
+
+    async def aclean(
+        self, *, older_than: Duration, dry_run: bool = False, batch: int = 500
+    ) -> Cleaned:
+        """Clean as `clean`."""
+        return await flow.arun(self._clean(older_than, dry_run, batch))
+
+    def _clean(self, older_than: Duration, dry_run: bool, batch: int) -> flow.Flow[Cleaned]:
+        policy = cleaning.check_policy(older_than, dry_run, batch, self.alias)
+        return cleaning.clean(self, policy, clock=self.clock)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.alias!r}>"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ..values import Claim, Grant, LockInfo, Refusal
+from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from .base import BaseLockBackend
 
 __all__ = ["DummyBackend"]
@@ -21,6 +21,7 @@ class DummyBackend(BaseLockBackend):
 
     scope = "process"
     exclusive = False
+    cleans = True
     _tokens: ClassVar[Iterator[int]] = itertools.count(time.time_ns() // 1000)
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
@@ -37,3 +38,6 @@ class DummyBackend(BaseLockBackend):
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         return iter(())
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        return Cleaned()

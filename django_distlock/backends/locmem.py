@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
 from ..conf import AliasConf
 from ..names import key_of
-from ..values import Claim, Grant, LockInfo, Note, Refusal
+from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
 from .base import BaseLockBackend
 
 __all__ = ["LocMemBackend"]
@@ -44,12 +44,14 @@ class LocMemBackend(BaseLockBackend):
     """
 
     scope = "process"
+    cleans = True
     grace: ClassVar[float] = 0.2
     _spaces: ClassVar[dict[str, _Space]] = {}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        self._space = self._spaces.setdefault(str(conf.location or alias), _Space())
+        self._location = str(conf.location or alias)
+        self._space = self._spaces.setdefault(self._location, _Space())
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         space = self._space
@@ -113,6 +115,20 @@ class LocMemBackend(BaseLockBackend):
             metadata=note.metadata,
             owner=row.owner,
         )
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        """Remove leases that ran out and were never released; a release leaves nothing."""
+        with self._space.mutex:
+            rows = self._space.rows
+            cut = self.clock() - policy.older_than
+            idle = [key for key, row in rows.items() if row.expires <= cut]
+            done = Cleaned(removed=len(idle), seen=len(rows))
+            for key in () if policy.dry_run else idle:
+                del rows[key]
+        return done
+
+    def cleaned_with(self) -> Hashable:
+        return ("locmem", self._location)
 
     def forget_parent(self) -> None:
         super().forget_parent()

@@ -83,13 +83,14 @@ class hold_elsewhere:
     def _take(self) -> Flow[Self]:
         backend = locks[self.alias]
         claim = claim_elsewhere(backend, self.name, self._ttl, self._site)
+        place = backend.place()
         answer = yield from flow.acquire(
             backend,
             claim,
             until=backend.clock(),
             clock=backend.clock,
             delays=delays(*backend.poll),
-            abandon=lambda claim: abandon(backend, claim),
+            abandon=lambda claim: abandon(backend, claim, place),
         )
         if not isinstance(answer, Granted):
             by = f" by {Note.loads(answer.note).holder}" if answer.note else ""

@@ -27,7 +27,7 @@ from ..durations import UNSET, Duration, Wait
 from ..guard import Guard
 from ..lease import Lease
 from ..lock import Lock
-from ..values import LockInfo
+from ..values import Cleaned, LockInfo
 
 __all__ = [
     "WORLDS",
@@ -147,6 +147,10 @@ class Actor(ABC):
             lambda: backend.force_release(name, fencing_token=token),
             lambda: backend.aforce_release(name, fencing_token=token),
         )
+
+    async def clean(self, backend: BaseLockBackend, **options: Any) -> Cleaned:
+        """Call ``clean``."""
+        return await self._do(lambda: backend.clean(**options), lambda: backend.aclean(**options))
 
     async def call(self, backend: BaseLockBackend, verb: str, *args: Any) -> Any:
         """Call a primitive of the backend."""

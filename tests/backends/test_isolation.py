@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_distlock import lock
+from django_distlock import flow, lock, locks
+from django_distlock.cleaning import clean
+from django_distlock.values import CleanPolicy
 from tests.backends.tools import SERVERS, Cell, Elsewhere, database_alias, lock_alias
 
 THREADS = 4
@@ -76,6 +78,35 @@ def test_contended(isolated: str, name: str) -> None:
         worker.result()
     assert cell.read() == THREADS * TURNS
     assert tokens == sorted(set(tokens))
+
+
+def test_contended_beside_cleanings(isolated: str, name: str) -> None:
+    """Rows vanish between all turns, and may be in conflict with whoever takes them: none fails."""
+    cell = Cell.new(isolated, name)
+    over = threading.Event()
+    at_once = CleanPolicy(older_than=0.0)
+
+    def turns() -> None:
+        for _ in range(TURNS):
+            with lock(name, using=isolated, wait=30):
+                cell.write(cell.read() + 1)
+
+    def keep_clean() -> int:
+        removed = 0
+        while not over.is_set():
+            backend = locks[isolated]
+            removed += flow.run(clean(backend, at_once, clock=backend.clock)).removed
+        return removed
+
+    cleaners = [Elsewhere(keep_clean).start() for _ in range(2)]
+    try:
+        workers = [Elsewhere(turns).start() for _ in range(THREADS)]
+        for worker in workers:
+            worker.result()
+    finally:
+        over.set()
+    assert sum(cleaner.result() for cleaner in cleaners) > 0
+    assert cell.read() == THREADS * TURNS
 
 
 def test_held_in_a_transaction_of_that_level(isolated: str, name: str) -> None:

@@ -93,9 +93,10 @@ class QueueingBackend(LocMemBackend):
 
 
 class TokenlessBackend(LocMemBackend):
-    """Locks in memory that say that their tokens are not to be relied on."""
+    """Locks in memory that say that their tokens are not to be relied on, nor anything cleaned."""
 
-    supports_fencing = False
+    supports_fencing = cleans = False
+    clean_batch = BaseLockBackend.clean_batch
 
 
 def opened(alias: str, kind: type[BaseLockBackend]) -> BaseLockBackend:

@@ -12,6 +12,7 @@ from django.db import connections, transaction
 
 from django_distlock import lock, locks
 from django_distlock.backends.table import TableBackend
+from django_distlock.values import CleanPolicy
 from tests.docs.test_reference import reference, table
 
 DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
@@ -72,6 +73,13 @@ def test_the_round_trips_are_what_the_page_says(alias: str, name: str) -> None:
         name
     ]
     count("release", lease.release)
+    backend, policy = locks[alias], CleanPolicy(older_than=0.0, batch=1)
+    batch = backend.key(name)[:-1]  # after this comes the row of the name, which is idle now
+    cleaned = count(
+        "clean()`, for each 500 rows of which some are idle",
+        lambda: backend.clean_batch(policy, batch),
+    )
+    assert (cleaned.removed, cleaned.seen) == (1, 1)
     broken = key.acquire()
     assert broken is not None
     count("force_release()", lambda: locks[alias].force_release(name))

@@ -30,6 +30,7 @@ def test_the_backend_is_enough() -> None:
         max_hold=None,
         reentrant=False,
         in_transaction="hold",
+        retention=604800.0,
         options={},
     )
 
@@ -55,6 +56,8 @@ RIGHT: list[tuple[str, Any, Any]] = [
     ("MAX_HOLD", timedelta(hours=1), 3600.0),
     ("REENTRANT", True, True),
     *(("IN_TRANSACTION", value, value) for value in IN_TRANSACTION),
+    ("RETENTION", 60, 60.0),
+    ("RETENTION", timedelta(days=1), 86400.0),
     ("OPTIONS", {"COMMAND_TIMEOUT": 1}, {"COMMAND_TIMEOUT": 1}),
 ]
 
@@ -92,6 +95,14 @@ WRONG: list[tuple[str, Any, str]] = [
     ("IN_TRANSACTION", "Hold", "'hold', 'error', 'warn', 'allow'"),
     ("IN_TRANSACTION", None, "'hold', 'error', 'warn', 'allow'"),
     ("IN_TRANSACTION", ["hold"], "'hold', 'error', 'warn', 'allow'"),
+    ("RETENTION", 0, "from 60 to 315360000 seconds"),
+    ("RETENTION", 59.9, "from 60"),
+    ("RETENTION", -1, "from 60"),
+    ("RETENTION", None, "number of seconds"),
+    ("RETENTION", True, "number of seconds"),
+    ("RETENTION", "7d", "number of seconds"),
+    ("RETENTION", math.inf, "finite"),
+    ("RETENTION", 1e12, "from 60"),
     ("OPTIONS", None, "is a dict"),
     ("OPTIONS", [("a", 1)], "is a dict"),
 ]

@@ -16,7 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_distlock.durations import MAX_TTL, MIN_TTL, UNSET, check_ttl, check_wait
+from django_distlock.durations import (
+    MAX_TTL,
+    MIN_AGE,
+    MIN_TTL,
+    UNSET,
+    check_age,
+    check_ttl,
+    check_wait,
+    parse_age,
+)
 from django_distlock.exceptions import InvalidLockError
 
 
@@ -122,6 +131,59 @@ def test_a_wait_is_accepted_exactly_when_finite_and_not_negative(value: float | 
         assert made is not None
         assert made == float(number) >= 0
         assert math.isfinite(made)
+
+
+@pytest.mark.parametrize("value", [*NO_NUMBERS, *NOT_FINITE, 0, 59.9, -60, None, 1e12, 10**400])
+def test_what_is_no_age_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidLockError) as caught:
+        check_age(value, what="RETENTION", alias="a")
+    assert caught.value.alias == "a"
+    assert str(caught.value).startswith("RETENTION is ")
+
+
+@given(st.floats() | st.integers() | st.timedeltas())
+def test_an_age_is_accepted_exactly_within_its_range(value: float | timedelta) -> None:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    try:
+        made = check_age(value)
+    except InvalidLockError:
+        assert not MIN_AGE <= number <= MAX_TTL
+    else:
+        assert made == float(number)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("60", 60.0),
+        ("604800", 604800.0),
+        ("90.5", 90.5),
+        ("90s", 90.0),
+        ("90m", 5400.0),
+        ("12h", 43200.0),
+        ("1.5h", 5400.0),
+        ("7d", 604800.0),
+        ("2w", 1209600.0),
+        (" 7d ", 604800.0),
+        ("7 d", 604800.0),
+    ],
+)
+def test_an_age_may_have_a_unit(text: str, seconds: float) -> None:
+    assert parse_age(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "7D", "7y", "7d12h", "-7d", "1e3", "nan", "inf", "7,5d", "\u0667d", "7d\0"]
+)
+def test_what_is_no_age_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidLockError, match=r"--older-than is a number .* 7d or 12h"):
+        parse_age(text, what="--older-than")
+
+
+@pytest.mark.parametrize("text", ["0", "59", "0.5m", "0d", "99999w", "9" * 400])
+def test_an_age_with_a_unit_is_within_the_range(text: str) -> None:
+    with pytest.raises(InvalidLockError, match=r"older_than is (from 60 to|finite)"):
+        parse_age(text)
 
 
 def test_unset_stays_one_object() -> None:

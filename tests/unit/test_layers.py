@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"text"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
     {"names", "durations", "decorators", "holder", "worker", "flow"},
-    {"conf", "transactions"},
+    {"conf", "transactions", "cleaning"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another
     {"watchdog", "cancel"},
@@ -41,7 +41,10 @@ LAYERS: list[set[str]] = [
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
 
-PURE = {"text", "backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators"}
+PURE = {
+    "text", "backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators",
+    "cleaning",
+}  # fmt: skip
 """No Django: values, and algorithms that are told everything."""
 
 INNER: dict[str, set[str]] = {

@@ -16,4 +16,5 @@ def test_a_row_shows_the_name_as_the_program_wrote_it() -> None:
 
 def test_a_row_shows_when_it_ends() -> None:
     assert LockRow(expires=1_500_000).expires_at == datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
+    assert LockRow(expires=-1_500_000).expires_at == datetime(1970, 1, 1, tzinfo=UTC)  # freed
     assert LockRow().expires_at == datetime(1970, 1, 1, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from ...conf import AliasConf
 from ...exceptions import InvalidLockBackendError
 from ...flow import LEAST_PATIENCE
 from ...names import key_of, readable, unreadable
-from ...values import Claim, Grant, LockInfo, Note, Refusal
+from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors
 from .connection import Borrowed, Connections
@@ -36,6 +36,7 @@ class TableBackend(BaseLockBackend):
     """
 
     thread_sensitive = True
+    cleans = True
     grace: ClassVar[float] = 1.0
     store_errors = (DatabaseError, InterfaceError)
 
@@ -188,6 +189,26 @@ class TableBackend(BaseLockBackend):
                 if info.name.startswith(prefix) and row[0] == key_of(self.conf.prefix, info.name):
                     yield info
 
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        """Look at a page of the table, then remove of it what is idle still.
+
+        Two statements, each a transaction of its own: what is looked at is not locked.
+        """
+        older = round(policy.older_than * 1_000_000)
+        rows = self._select(self.dialect().page, after=cursor, size=policy.batch, older=older)
+        idle = [digest for digest, is_idle in rows if is_idle]
+        removed = len(idle) if policy.dry_run or not idle else self._remove(idle, older)
+        following = rows[-1][0] if len(rows) == policy.batch else None
+        return Cleaned(removed=removed, seen=len(rows), cursor=following)
+
+    def _remove(self, digests: Sequence[str], older: int) -> int:
+        def work(lent: Borrowed) -> int:
+            with lent.connection.cursor() as cursor:
+                cursor.execute(*self.dialect().removing(digests, older))
+                return int(cursor.rowcount)
+
+        return self._connections.execute(work, self.command_timeout)
+
     def _select(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
         given = {**parameters, **self.dialect().clock()}
 
@@ -214,6 +235,10 @@ class TableBackend(BaseLockBackend):
 
     def check_deploy(self) -> list[CheckMessage]:
         return checks.check_deploy(self.alias, self.database)
+
+    def cleaned_with(self) -> Hashable:
+        where = connections[self.database].settings_dict
+        return ("table", *(str(where[key]) for key in ("ENGINE", "HOST", "PORT", "NAME")))
 
     def close_thread(self) -> None:
         connections[self.database].close()

@@ -4,6 +4,9 @@ Every acquire is one guarded statement: it grants when the row is free, expired 
 draws the token after the row is locked, and a losing attempt writes nothing. A release or renewal
 is one UPDATE that compares the owner. The clock is the database's, in microseconds since 1970.
 
+A row is held while ``expires`` is ahead of the clock. A release writes the time, made negative: the
+row is then free whatever the clock does next, and tells since when it has been idle.
+
 Only the constants below are put together into SQL; whatever comes from outside is a parameter.
 """
 
@@ -31,7 +34,8 @@ def _host_clock() -> dict[str, Any]:
 class Dialect:
     """The SQL of one database.
 
-    ``renew_many`` and ``owners`` have lists of placeholders filled in, see `many`.
+    ``renew_many`` and ``owners`` have lists of placeholders filled in, see `many`; so has
+    ``remove``, see `removing`.
 
     ``acquire_soon`` is acquire with a limit on how long the server waits for the row, which some
     transaction of another's may have locked: less than the servers' own limits (50 s on MariaDB,
@@ -50,6 +54,8 @@ class Dialect:
     release: str
     inspect: str
     scan: str
+    page: str
+    remove: str
     acquire_soon: str = ""
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
@@ -72,6 +78,12 @@ class Dialect:
         lists = {"keys": keys, "owners": owners}
         sql = sql.format(**{k: ", ".join(f"%({each})s" for each in v) for k, v in lists.items()})
         return sql, {"ttl": round(ttl * 1_000_000), **keys, **owners, **self.clock()}
+
+    def removing(self, keys: Sequence[str], older: int) -> tuple[str, dict[str, Any]]:
+        """Return ``remove`` with a placeholder for each key, and the parameters."""
+        named = {f"k{i}": key for i, key in enumerate(keys)}
+        sql = self.remove.format(keys=", ".join(f"%({each})s" for each in named))
+        return sql, {"older": older, **named, **self.clock()}
 
     def attempt(
         self,
@@ -116,25 +128,43 @@ class Dialect:
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
 
 
-def _dialect(now: str, acquire: str, **more: Any) -> Dialect:
-    """Return a dialect; all but the acquire differs only in how the database tells the time."""
+_REMOVE: Final = "DELETE FROM distlock_lock WHERE digest IN ({keys}) AND "
+
+
+def _dialect(
+    now: str, acquire: str, *, greatest: str = "greatest", remove: str = _REMOVE, **more: Any
+) -> Dialect:
+    """Return a dialect; most of it differs only in how the database tells the time."""
     ours = f"digest = %(key)s AND owner = %(owner)s AND expires > {now}"
     # An owner belongs to one claim, so that the two lists cannot match crosswise.
     among = f"digest IN ({{keys}}) AND owner IN ({{owners}}) AND expires > {now}"
+    # Idle for %(older)s: the last grant, and the release or expiry, are further back than that. The
+    # token counts too, because it is ahead of the clock after the clock was set back: a row that
+    # keeps such a token must stay until the clock has caught up, or the next token would be lower.
+    idle = f"{greatest}(token + 1, abs(expires)) <= {now} - %(older)s"
     select = f"SELECT {COLUMNS} FROM distlock_lock"  # noqa: S608 - constants, here and below
     return Dialect(
         acquire=acquire,
         renew=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {ours}",  # noqa: S608
         renew_many=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {among}",  # noqa: S608
         owners=f"SELECT owner FROM distlock_lock WHERE {among}",  # noqa: S608
-        release=f"UPDATE distlock_lock SET owner = '', expires = 0, note = '' WHERE {ours}",  # noqa: S608
+        release=f"UPDATE distlock_lock SET owner = '', expires = -{now}, note = '' WHERE {ours}",  # noqa: S608
         inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
         scan=f"{select} WHERE digest > %(after)s AND expires > {now} ORDER BY digest LIMIT 500",
+        page=f"SELECT digest, CASE WHEN {idle} THEN 1 ELSE 0 END FROM distlock_lock"  # noqa: S608
+        " WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s",
+        remove=remove + idle,
         **more,
     )
 
 
 _PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+# Rows that somebody is about to take are left to him. In a CTE, so that it is run once only.
+_PG_REMOVE: Final = """
+WITH idle AS (SELECT digest FROM distlock_lock WHERE digest IN ({keys}) FOR UPDATE SKIP LOCKED)
+DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest
+   AND """
 
 # clock_timestamp(), because now() is the start of the transaction. The NOT EXISTS guard makes a
 # losing attempt read-only; without it the losing upsert locks the row, writes WAL and waits for
@@ -166,6 +196,7 @@ _PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) 
 
 POSTGRESQL: Final = _dialect(
     _PG_NOW,
+    remove=_PG_REMOVE,
     acquire=_PG_ACQUIRE,
     acquire_soon=_PG_ACQUIRE.replace("WHERE NOT", f"WHERE {_PG_PATIENCE} AND NOT", 1),
 )
@@ -207,6 +238,7 @@ ON CONFLICT (digest) DO UPDATE SET
   owner = excluded.owner, expires = excluded.expires
 WHERE owner = excluded.owner OR expires <= excluded.acquired
 RETURNING owner, token, 0, ''""",  # noqa: S608 - constants
+    greatest="max",
     look="""
 SELECT NULL, 0, expires - %(now)s, note FROM distlock_lock
  WHERE digest = %(key)s AND owner <> %(owner)s""",

@@ -26,7 +26,7 @@ The parts are numbered as the promises of every backend:
 1 exclusion; 2 only the owner releases or renews (ownership, handing); 3 no dead lock (liveness);
 4 fencing; 5 told when lost; 6 no lost wake-up, 7 no herd and 10 bounded waits (waiting); 8 nothing
 left behind (leftovers, answers); 9 self-deadlock is an error (re-entry); 11 visible and 12 the
-store's clock (visible). Names, bad inputs, groups and flags come on top.
+store's clock (visible). Names, bad inputs, groups, cleaning and flags come on top.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ pytest.register_assert_rewrite(f"{__name__}.parts")
 from .base import ContractBase, applies_to_all, lacks, needs  # noqa: E402
 from .parts import (  # noqa: E402
     Answers,
+    Cleaning,
     Exclusion,
     Fencing,
     Flags,
@@ -78,6 +79,7 @@ class LockBackendContract(
     Names,
     Inputs,
     Groups,
+    Cleaning,
     Flags,
 ):
     """The whole suite: derive from it, and name the ``alias``."""

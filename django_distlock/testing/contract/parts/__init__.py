@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .answers import Answers
+from .cleaning import Cleaning
 from .exclusion import Exclusion
 from .fencing import Fencing
 from .flags import Flags
@@ -20,6 +21,7 @@ from .waiting import Waiting
 
 __all__ = [
     "Answers",
+    "Cleaning",
     "Exclusion",
     "Fencing",
     "Flags",

@@ -92,6 +92,15 @@ class Flags(ContractBase):
         for claim in (waiter, holder):
             await a.call(backend, "release", claim)
 
+    @lacks("cleans")
+    async def test_it_cannot_be_cleaned(self, world: World) -> None:
+        """Raise, rather than say that there was nothing to clean."""
+        a = world.actor()
+        for dry_run in (True, False):
+            with pytest.raises(UnsupportedOperationError) as caught:
+                await a.clean(self.backend(), older_than=60, dry_run=dry_run)
+            assert caught.value.alias == self.alias
+
     @lacks("native_async")
     async def test_the_event_loop_is_not_blocked(self, tasks: TaskWorld) -> None:
         """Make blocking calls to the store off the event loop's thread."""
