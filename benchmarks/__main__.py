@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,12 @@ QUICK: dict[str, Any] = {
     "held": 300,
     "attempts": 100,
     "renewed": 300,
-    "renewing": 1.5,
-    "ttl": 1.0,
+    "renewing": 4.0,
+    "ttl": 3.0,
 }
+
+
+_Answer = tuple[list[Row], list[str]]  # what was measured, and what failed
 
 
 def main() -> None:
@@ -53,8 +57,10 @@ def main() -> None:
         settings = {**settings, "renewed": options.leases}
     about = _machine()
     rows: list[Row] = []
+    errors: list[str] = []
     for name in options.stores:
-        rows += _measure(STORES[name](), options.only, settings)
+        more, failed = _measure(STORES[name](), options.only, settings)
+        rows, errors = rows + more, errors + failed
     about["load_after"] = os.getloadavg()
     verdicts = judge(rows)
     print(f"{about['machine']}; load {about['load_before'][0]:.1f} to {about['load_after'][0]:.1f}")
@@ -68,9 +74,11 @@ def main() -> None:
         ]  # fmt: skip
         text = json.dumps({"about": about, "results": rows, "targets": targets}, indent=2)
         options.json.write_text(text + "\n")
+    if errors:
+        sys.exit("\n".join(["FAILED", *errors]))
 
 
-def _measure(store: Store, measures: list[str], settings: dict[str, Any]) -> list[Row]:
+def _measure(store: Store, measures: list[str], settings: dict[str, Any]) -> _Answer:
     usable, absent = adapters(store.name)
     for reason in absent:
         print(f"left out on {store.name}: {reason}", file=sys.stderr)
@@ -83,11 +91,17 @@ def _measure(store: Store, measures: list[str], settings: dict[str, Any]) -> lis
         store.stop()
 
 
-def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> list[Row]:
+def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
     needed = {name for each in bench.adapters for name in each.needs}
     apps = [app for app in (*bench.store.apps, "db_mutex") if app in needed]
-    set_up_django(bench.store, apps, ttl=bench.ttl)
-    return [row for measure in measures for row in MEASURES[measure](bench)]
+    set_up_django(bench.store, apps)
+    rows, errors = [], []
+    for measure in measures:
+        try:
+            rows += MEASURES[measure](bench)
+        except Exception:  # noqa: BLE001 - what was measured is shown, then the run fails
+            errors.append(f"{bench.store.name}, {measure}:\n{traceback.format_exc()}")
+    return rows, errors
 
 
 def _options() -> argparse.Namespace:

@@ -16,6 +16,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "kind": "kind",
         "per_second": "pairs/s",
         "quartiles": "quartiles",
+        "best": "best",
         "microseconds": "us/pair",
         "cpu_ms_per_1000": "client CPU ms/1000",
     },
@@ -83,9 +84,7 @@ def report(rows: list[Row], verdicts: list[Verdict]) -> str:
                     _add_ratios(head, body, mine)
                 parts.append(f"{store}\n{table(head, body)}")
     if verdicts:
-        body = [
-            [v.store, v.what, f"{v.sign} {v.wanted:g}", v.got, _judged(v)] for v in verdicts
-        ]
+        body = [[v.store, v.what, f"{v.sign} {v.wanted:g}", v.got, _judged(v)] for v in verdicts]
         parts.append(table(["targets", "what", "wanted", "got", "verdict"], body))
     return "\n\n".join(parts)
 

@@ -101,8 +101,11 @@ def _failing(rows: _Rows, served: bool) -> _Found:
     if ours:
         for what, count in ours["writes"].items():
             # What the server does by itself in that time is not of the attempts.
-            yield f"{what} in {ours['attempts']} failing attempts", "<=", 0.0, float(
-                max(0, count - ours["idle"].get(what, 0))
+            yield (
+                f"{what} in {ours['attempts']} failing attempts",
+                "<=",
+                0.0,
+                float(max(0, count - ours["idle"].get(what, 0))),
             )
 
 
@@ -110,5 +113,3 @@ def _renewals(rows: _Rows, served: bool) -> _Found:
     ours = rows.get("renewals", OURS)
     if ours:
         yield f"lost of {ours['leases']} renewed leases", "<=", 0.0, ours["lost"]
-
-

@@ -23,7 +23,7 @@ class CreateAndDelete(Polled):
 
         from ..orm.models import Row
 
-        self._rows: Any = Row.objects
+        self._rows: Any = Row._default_manager
         connections["default"].ensure_connection()
 
     def close(self) -> None:

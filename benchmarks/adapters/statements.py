@@ -112,8 +112,8 @@ class BarePolled(Bare):
 
     def acquire(self, key: str) -> str:
         """Attempt again and again, with the pauses of a backend that does not wake its waiters."""
-        from django_distlock.backoff import delays
         from django_distlock.backends.base import BaseLockBackend
+        from django_distlock.backoff import delays
 
         pauses = delays(*BaseLockBackend.poll)
         while self.try_acquire(key) is None:

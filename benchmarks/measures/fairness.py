@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ..bench import Bench, Row
 from .waiting import contest
 
@@ -29,7 +27,7 @@ def fairness(bench: Bench) -> list[Row]:
                 waiters=WAITERS,
                 most=most,
                 least=least,
-                most_per_least=round(most / least, 3) if least else math.inf,
+                most_per_least=round(most / max(least, 1), 3),
                 per_second=round(sum(done.grants) / bench.fairness, 1),
                 failures=done.failures,
             )

@@ -33,7 +33,7 @@ def _hold(pipe: Connection, leases: int, trace: bool) -> int:
     if trace:
         tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0] if trace else resident()
-    held = [lock(f"memory:{number}").acquire(wait=0) for number in range(leases)]
+    held = [lock(f"memory:{number}", ttl=300).acquire(wait=0) for number in range(leases)]
     gc.collect()
     after = tracemalloc.get_traced_memory()[0] if trace else resident()
     tracemalloc.stop()

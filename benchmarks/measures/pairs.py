@@ -59,13 +59,16 @@ def _row(bench: Bench, adapter: Adapter, seen: dict[str, list[tuple[float, float
     low, middle, high = statistics.quantiles(rates, n=4) if len(rates) > 1 else rates * 3
     # Of each round by itself: what disturbs the machine disturbs neighbours in time alike.
     ratios = {
-        other: round(statistics.median(a / b for a, (b, _) in zip(rates, seen[other], strict=True)), 3)
+        other: round(
+            statistics.median(a / b for a, (b, _) in zip(rates, seen[other], strict=True)), 3
+        )
         for other in seen
     }
     return bench.row(
         "pairs",
         adapter,
         per_second=round(middle),
+        best=round(max(rates)),
         quartiles=[round(low), round(high)],
         microseconds=round(1e6 / middle, 1),
         cpu_ms_per_1000=round(statistics.median(cpu for _, cpu in seen[adapter.name]) * 1e6, 1),

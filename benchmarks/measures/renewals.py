@@ -16,17 +16,17 @@ __all__ = ["renewals"]
 def renewals(bench: Bench) -> list[Row]:
     """Hold 50,000 leases for longer than their ttl, and count those that are lost."""
     bench.say(f"{bench.renewed} leases renewed for {bench.renewing:g} s")
-    figures = in_child(_hold, bench.renewed, bench.renewing)
+    figures = in_child(_hold, bench.renewed, bench.renewing, bench.ttl)
     return [bench.row("renewals", bench.ours, ttl=bench.ttl, **figures)]
 
 
-def _hold(pipe: Connection, leases: int, seconds: float) -> dict[str, Any]:
+def _hold(pipe: Connection, leases: int, seconds: float, ttl: float) -> dict[str, Any]:
     from django_distlock import lock, locks
 
     with lock("renewed:first"):
         pass
     before, began = resident(), time.monotonic()
-    held = [lock(f"renewed:{number}").acquire(wait=0) for number in range(leases)]
+    held = [lock(f"renewed:{number}", ttl=ttl).acquire(wait=0) for number in range(leases)]
     acquiring = time.monotonic() - began
     cpu, start, worst = time.process_time(), time.monotonic(), float("inf")
     while (left := start + seconds - time.monotonic()) > 0:

@@ -6,6 +6,7 @@ import multiprocessing
 import resource
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -36,7 +37,7 @@ class Contest:
 
     def handovers(self) -> list[float]:
         """Return the seconds from each release's beginning to the next holder's grant."""
-        return [b[0] - a[1] for a, b in zip(self.holds, self.holds[1:], strict=False) if a[2] != b[2]]
+        return [b[0] - a[1] for a, b in pairwise(self.holds) if a[2] != b[2]]
 
 
 class _Table:
@@ -59,8 +60,7 @@ def contest(
     table = _Table(waiters)
     key = f"contest:{adapter.name}:{time.monotonic_ns()}"
     children = [
-        Child(_wait, adapter, me, table, key, hold, strict, bench.store)
-        for me in range(waiters)
+        Child(_wait, adapter, me, table, key, hold, strict, bench.store) for me in range(waiters)
     ]
     for child in children:
         child.expect("ready")
@@ -70,7 +70,7 @@ def contest(
         child.pipe.send(begin)
     shares = [child.result() for child in children]
     every = sorted((*each, me) for me, share in enumerate(shares) for each in share[0])
-    for before, after in zip(every, every[1:], strict=False):
+    for before, after in pairwise(every):
         if after[0] < before[1]:
             raise OverlapError(f"{adapter.name}: {before} and {after} overlap")
     holds = [each for each in every if each[1] <= table.end.value]
@@ -124,4 +124,3 @@ def _wait(
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
