@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {
     "slice": 0.03,
     "handover": 0.6,
     "handover_rounds": 1,
-    "waiters": (2, 8),
+    "waiters": (2, 4),
     "fairness": 0.5,
     "held": 300,
     "attempts": 100,

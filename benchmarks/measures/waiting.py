@@ -15,9 +15,13 @@ from ..bench import Bench
 from ..processes import Child
 from ..stores import Store
 
-__all__ = ["Contest", "OverlapError", "contest"]
+__all__ = ["Contest", "OverlapError", "check_overlaps", "contest"]
 
 _fork = multiprocessing.get_context("fork")
+
+
+Hold = tuple[float, float, int]
+"""When it was granted, when its release began, and whose it was."""
 
 
 class OverlapError(RuntimeError):
@@ -26,9 +30,9 @@ class OverlapError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What was seen: holds within the time measured, in the order of their grants."""
+    """What was seen."""
 
-    holds: list[tuple[float, float, int]]  # granted, release begun, who
+    holds: list[Hold]  # within the time, in the order of their grants
     grants: list[int]  # within the time, by waiter
     taken: int  # all acquisitions, also those after the time while the waiters left
     cpu: float  # seconds, of all clients
@@ -38,6 +42,13 @@ class Contest:
     def handovers(self) -> list[float]:
         """Return the seconds from each release's beginning to the next holder's grant."""
         return [b[0] - a[1] for a, b in pairwise(self.holds) if a[2] != b[2]]
+
+
+def check_overlaps(name: str, holds: list[Hold]) -> None:
+    """Raise when a hold, in the order of their grants, begins before the last one's release."""
+    for before, after in pairwise(holds):
+        if after[0] < before[1]:
+            raise OverlapError(f"{name}: {before} and {after} overlap")
 
 
 class _Table:
@@ -70,9 +81,7 @@ def contest(
         child.pipe.send(begin)
     shares = [child.result() for child in children]
     every = sorted((*each, me) for me, share in enumerate(shares) for each in share[0])
-    for before, after in pairwise(every):
-        if after[0] < before[1]:
-            raise OverlapError(f"{adapter.name}: {before} and {after} overlap")
+    check_overlaps(adapter.name, every)
     holds = [each for each in every if each[1] <= table.end.value]
     return Contest(
         holds,
