@@ -46,7 +46,7 @@ class Child(Generic[T]):
         # Not by the interpreter's usual end: threads of the adapters must not delay it.
         os._exit(0)
 
-    def result(self, limit: float = 600.0) -> T:
+    def result(self, limit: float | None = None) -> T:
         """Wait for the end and return the result; raises what the child raised."""
         try:
             good, answer = self.receive(limit)
@@ -56,10 +56,10 @@ class Child(Generic[T]):
             raise Failed(f"in a child:\n{answer}")
         return cast("T", answer)
 
-    def receive(self, limit: float = 600.0) -> Any:
+    def receive(self, limit: float | None) -> Any:
         """Return what the child sent."""
         if not self.pipe.poll(limit):
-            raise Failed(f"a child gave no answer in {limit:g} s")
+            raise Failed(f"a child gave no answer in {limit} s")
         try:
             return self.pipe.recv()
         except EOFError as error:
