@@ -79,7 +79,7 @@ def contest(
     table.end.value = begin + seconds
     for child in children:
         child.pipe.send(begin)
-    shares = [child.result() for child in children]
+    shares = [child.result(seconds + 300) for child in children]
     every = sorted((*each, me) for me, share in enumerate(shares) for each in share[0])
     check_overlaps(adapter.name, every)
     holds = [each for each in every if each[1] <= table.end.value]
