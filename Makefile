@@ -1,24 +1,28 @@
 # Thin: scripts/setup prepares .venv, the lines below run the tools in it.
 #
-#   STORES   what `make test` runs against; every store but sqlite is a real server, started for
-#            the tests on a private port
-#   ARGS     more arguments for the demo or for pytest
+#   STORES   what `make test` and `make bench` run against; every store but sqlite is a real server,
+#            started for them on a private port
+#   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
 STORES ?= sqlite postgresql mariadb
 ARGS ?=
 RUN := .venv/bin/python
+empty :=
+comma := ,
 
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type format clean
+.PHONY: help demo test bench lint type format clean
 
 help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
 	@echo 'make test                  ruff, mypy and all tests, on: $(STORES)'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
+	@echo 'make bench                 measure, beside the bare statements and other libraries'
+	@echo 'make bench ARGS="--only pairs --json out.json"'
 	@echo 'make lint | type | format  one tool alone'
 	@echo 'make clean                 remove all that these commands made'
 
@@ -33,6 +37,10 @@ test:
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 $(ARGS)
+
+bench:
+	@scripts/setup bench $(STORES)
+	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(STORES))) $(ARGS)
 
 lint:
 	@scripts/setup tools

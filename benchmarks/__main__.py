@@ -1,0 +1,148 @@
+"""Measure locks beside the bare statements and beside other libraries.
+
+    python -m benchmarks [--stores sqlite,postgresql] [--only pairs,handover] [--rounds 5]
+                         [--quick] [--json out.json]
+
+Prints a table for each store and measurement, and the targets with what was reached. It starts
+private servers of its own, which wait for the disk at each commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from .adapters import adapters
+from .bench import Bench, Row
+from .measures import MEASURES
+from .processes import in_child
+from .report import report
+from .stores import STORES, Store, set_up_django
+from .targets import judge
+
+QUICK: dict[str, Any] = {
+    "rounds": 3,
+    "slice": 0.03,
+    "handover": 0.6,
+    "handover_rounds": 1,
+    "waiters": (2, 4),
+    "fairness": 0.5,
+    "held": 300,
+    "attempts": 100,
+    "renewed": 300,
+    "renewing": 4.0,
+    "ttl": 3.0,
+}
+
+
+_Answer = tuple[list[Row], list[str]]  # what was measured, and what failed
+
+
+def main() -> None:
+    """Run the benchmark from the command line."""
+    options = _options()
+    settings: dict[str, Any] = QUICK if options.quick else {}
+    if options.rounds:
+        settings = {**settings, "rounds": options.rounds}
+    if options.leases:
+        settings = {**settings, "renewed": options.leases}
+    about = _machine()
+    rows: list[Row] = []
+    errors: list[str] = []
+    for name in options.stores:
+        more, failed = _measure(STORES[name](), options.only, settings)
+        rows, errors = rows + more, errors + failed
+    about["load_after"] = os.getloadavg()
+    verdicts = judge(rows)
+    print(f"{about['machine']}; load {about['load_before'][0]:.1f} to {about['load_after'][0]:.1f}")
+    print(f"{about['versions']}\n")
+    print(report(rows, verdicts))
+    if options.json:
+        targets = [
+            {"store": v.store, "what": v.what, "wanted": f"{v.sign} {v.wanted:g}", "got": v.got,
+             "reached": v.reached}
+            for v in verdicts
+        ]  # fmt: skip
+        text = json.dumps({"about": about, "results": rows, "targets": targets}, indent=2)
+        options.json.write_text(text + "\n")
+    if errors:
+        sys.exit("\n".join(["FAILED", *errors]))
+
+
+def _measure(store: Store, measures: list[str], settings: dict[str, Any]) -> _Answer:
+    usable, absent = adapters(store.name)
+    for reason in absent:
+        print(f"left out on {store.name}: {reason}", file=sys.stderr)
+    try:
+        store.start()
+        bench = Bench(store=store, adapters=usable, **settings)
+        # Django is set up once in a process, so each store has one.
+        return in_child(_in_store_process, bench, measures)
+    finally:
+        store.stop()
+
+
+def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
+    needed = {name for each in bench.adapters for name in each.needs}
+    apps = [app for app in (*bench.store.apps, "db_mutex") if app in needed]
+    set_up_django(bench.store, apps)
+    rows, errors = [], []
+    for measure in measures:
+        try:
+            rows += MEASURES[measure](bench)
+        except Exception:  # noqa: BLE001 - what was measured is shown, then the run fails
+            errors.append(f"{bench.store.name}, {measure}:\n{traceback.format_exc()}")
+    return rows, errors
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--stores", type=_words(STORES), default=list(STORES))
+    parser.add_argument("--only", type=_words(MEASURES), default=list(MEASURES))
+    parser.add_argument("--rounds", type=int, help="of pairs (11)")
+    parser.add_argument("--leases", type=int, help="that the watchdog renews (50000)")
+    parser.add_argument("--quick", action="store_true", help="see whether it runs; no figures")
+    parser.add_argument("--json", type=Path, help="the file to write all figures to")
+    return parser.parse_args()
+
+
+def _words(known: dict[str, Any]) -> Any:
+    def words(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := sorted(set(chosen) - set(known)):
+            raise argparse.ArgumentTypeError(f"{unknown}; known are {list(known)}")
+        return [word for word in known if word in chosen]
+
+    return words
+
+
+def _machine() -> dict[str, Any]:
+    import django
+
+    cores = len(os.sched_getaffinity(0))
+    revision = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
+    )  # fmt: skip
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "revision": revision.stdout.strip(),
+        "machine": f"{cores} cores, {platform.system()} {platform.release()}",
+        "versions": f"Python {platform.python_version()}, Django {django.__version__}",
+        "load_before": os.getloadavg(),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What is measured: one small class for each way to take a lock."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+__all__ = ["RETRY", "Adapter", "Kind", "Polled"]
+
+Kind = Literal["ours", "floor", "peer"]
+
+RETRY = 0.05  # seconds between two attempts, where a library leaves the waiting to its user
+
+
+class Adapter(ABC):
+    """One way to take a lock in one store.
+
+    An instance is made before the processes that use it are forked, and opened in each of them.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Modules that have to be installed."""
+    waits: ClassVar[bool] = True
+    """Whether `acquire` waits for a lock that is held; without, only pairs are measured."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.failures = 0  # attempts that ended in an error which is not "busy"
+
+    def missing(self) -> list[str]:
+        """Return the modules that it needs and that are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect this process."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what `open` opened."""
+
+    @abstractmethod
+    def acquire(self, key: str) -> Any:
+        """Take the lock, waiting for it, and return what `release` needs."""
+
+    @abstractmethod
+    def release(self, handle: Any) -> None:
+        """Free the lock."""
+
+    def try_acquire(self, key: str) -> Any:
+        """Attempt once; return what `release` needs, or None when another holds it."""
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """Do what only the first use in a process does, on a lock of its own."""
+        for _ in range(3):
+            self.release(self.acquire(f"warm-up:{self.name}:{os.getpid()}"))
+
+
+class Polled(Adapter):
+    """A way that can only attempt: its user tries again after a while."""
+
+    def acquire(self, key: str) -> Any:
+        """Attempt again and again, as the users of such a library do."""
+        while True:
+            handle = self.try_acquire(key)
+            if handle is not None:
+                return handle
+            time.sleep(RETRY)

@@ -1,0 +1,47 @@
+"""django-distlock, by its public API and with its default options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..adapter import Adapter
+
+if TYPE_CHECKING:
+    from django_distlock import Lock
+
+__all__ = ["Ours"]
+
+
+class Ours(Adapter):
+    """What ``with lock(name):`` does, taken apart at the colon."""
+
+    name = "django-distlock"
+    kind = "ours"
+
+    def open(self) -> None:
+        """Connect as a program does: by its first lock."""
+        from django_distlock import lock
+
+        self._lock = lock
+
+    def close(self) -> None:
+        """Close as at the end of a request."""
+        from django.db import connections
+
+        connections.close_all()
+
+    def acquire(self, key: str) -> Lock:
+        """Enter the block; the alias's WAIT is longer than any measurement."""
+        guard = self._lock(key, using="default")
+        guard.__enter__()
+        return guard
+
+    def release(self, handle: Lock) -> None:
+        """Leave the block."""
+        handle.__exit__(None, None, None)
+
+    def try_acquire(self, key: str) -> Any:
+        """Attempt once."""
+        guard = self._lock(key, using="default", wait=0)
+        lease = guard.acquire()
+        return None if lease is None else lease

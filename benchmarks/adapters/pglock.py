@@ -1,0 +1,41 @@
+"""django-pglock: PostgreSQL's advisory locks, for which the server keeps a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..adapter import Adapter
+
+__all__ = ["PgLock"]
+
+
+class PgLock(Adapter):
+    """``with pglock.advisory(name):``, a lock of the session: no lease, no row, no disk."""
+
+    name = "django-pglock"
+    kind = "peer"
+    needs = ("pglock", "pgactivity")
+
+    def open(self) -> None:
+        """Connect."""
+        import pglock
+        from django.db import connections
+
+        self._advisory = pglock.advisory
+        connections["default"].ensure_connection()
+
+    def close(self) -> None:
+        """Close Django's connection."""
+        from django.db import connections
+
+        connections.close_all()
+
+    def acquire(self, key: str) -> Any:
+        """Enter the block."""
+        guard = self._advisory(key)
+        guard.__enter__()
+        return guard
+
+    def release(self, handle: Any) -> None:
+        """Leave the block."""
+        handle.__exit__(None, None, None)

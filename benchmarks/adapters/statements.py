@@ -1,0 +1,121 @@
+"""The floor: the statements of our own lock table, on the driver's own cursor.
+
+What a careful programmer would write by hand, without owners, deadlines, renewal or errors. The
+cursor is one that the driver made on Django's connection, and is kept.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from ..adapter import Adapter
+
+__all__ = ["Bare", "BarePolled", "BarePrepared"]
+
+
+class Bare(Adapter):
+    """The two statements, and nothing else."""
+
+    name = "bare statements"
+    kind = "floor"
+    waits = False
+
+    def open(self) -> None:
+        """Take the driver's cursor, and put together what does not change."""
+        from django.db import connections
+
+        from django_distlock import locks
+        from django_distlock.backends.table import TableBackend
+
+        connection = connections["default"]
+        connection.ensure_connection()
+        backend = locks["default"]
+        assert isinstance(backend, TableBackend)
+        self._backend, self._dialect = backend, backend.dialect()
+        self._cursor = self._make_cursor(connection.connection)
+        self._acquire, self._release = self._dialect.acquire, self._dialect.release
+        if connection.vendor == "sqlite":
+            names = dict.fromkeys(("key", "name", "owner", "ttl", "note", "now"), "")
+            marks = {name: f":{name}" for name in names}
+            self._acquire, self._release = self._acquire % marks, self._release % marks
+        self._known: dict[str, dict[str, Any]] = {}
+        self._owner = secrets.token_hex(16)
+
+    def close(self) -> None:
+        """Close Django's connection."""
+        from django.db import connections
+
+        self._cursor.close()
+        connections.close_all()
+
+    def acquire(self, key: str) -> str:
+        """Attempt once; it is free."""
+        handle = self.try_acquire(key)
+        assert handle is not None, "the floor does not wait"
+        return key
+
+    def try_acquire(self, key: str) -> str | None:
+        """Run the acquire statement."""
+        parameters = self._parameters(key)
+        self._execute(self._acquire, parameters)
+        rows = self._cursor.fetchall()
+        return key if rows and rows[0][0] == self._owner else None
+
+    def release(self, handle: str) -> None:
+        """Run the release statement."""
+        self._execute(self._release, self._parameters(handle))
+        assert self._cursor.rowcount == 1
+
+    def _make_cursor(self, driver_connection: Any) -> Any:
+        return driver_connection.cursor()
+
+    def _execute(self, sql: str, parameters: dict[str, Any]) -> None:
+        self._cursor.execute(sql, parameters)
+
+    def _parameters(self, key: str) -> dict[str, Any]:
+        parameters = self._known.get(key)
+        if parameters is None:
+            parameters = self._known[key] = self._dialect.parameters(self._claim(key), key)
+        if "now" in parameters:
+            parameters["now"] = time.time_ns() // 1000
+        return parameters
+
+    def _claim(self, key: str) -> Any:
+        from django_distlock.holder import this_holder
+        from django_distlock.values import Claim, Note
+
+        # The note as the library writes it: a row without one would be shorter.
+        return Claim(key, self._backend.key(key), self._owner, 30.0, Note(this_holder()).dumps())
+
+
+class BarePrepared(Bare):
+    """The two statements, parsed and planned once (psycopg's server-side binding)."""
+
+    name = "bare, prepared"
+
+    def _make_cursor(self, driver_connection: Any) -> Any:
+        import psycopg
+
+        return psycopg.Cursor(driver_connection)
+
+    def _execute(self, sql: str, parameters: dict[str, Any]) -> None:
+        self._cursor.execute(sql, parameters, prepare=True)
+
+
+class BarePolled(Bare):
+    """The two statements, tried again after 5 ms, doubling up to 100 ms, each jittered."""
+
+    name = "bare, polling"
+    waits = True
+
+    def acquire(self, key: str) -> str:
+        """Attempt again and again, with the pauses of a backend that does not wake its waiters."""
+        from django_distlock.backends.base import BaseLockBackend
+        from django_distlock.backoff import delays
+
+        pauses = delays(*BaseLockBackend.poll)
+        while self.try_acquire(key) is None:
+            time.sleep(next(pauses))
+        return key

@@ -1,0 +1,24 @@
+"""The measurements: each takes a `Bench` and returns its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..bench import Bench, Row
+from .failing import failing
+from .fairness import fairness
+from .handover import handover
+from .memory import memory
+from .pairs import pairs
+from .renewals import renewals
+
+__all__ = ["MEASURES"]
+
+MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
+    "pairs": pairs,
+    "handover": handover,
+    "fairness": fairness,
+    "failing": failing,
+    "memory": memory,
+    "renewals": renewals,
+}

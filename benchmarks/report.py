@@ -1,0 +1,128 @@
+"""The tables that are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .bench import Row
+from .targets import Verdict
+
+__all__ = ["report"]
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "pairs": {
+        "adapter": "acquire + release, one core",
+        "kind": "kind",
+        "per_second": "pairs/s",
+        "quartiles": "quartiles",
+        "best": "best",
+        "microseconds": "us/pair",
+        "cpu_ms_per_1000": "client CPU ms/1000",
+    },
+    "handover": {
+        "adapter": "hand-over, hold 2 ms",
+        "kind": "kind",
+        "waiters": "waiters",
+        "samples": "samples",
+        "p50_us": "p50 us",
+        "p99_us": "p99 us",
+        "per_second": "hand-overs/s",
+        "statements": "statements each",
+        "cpu_ms_per_1000": "client CPU ms/1000",
+        "failures": "errors",
+    },
+    "fairness": {
+        "adapter": "fairness, 8 waiters, hold 1 ms",
+        "kind": "kind",
+        "most": "most",
+        "least": "least",
+        "most_per_least": "most/least",
+        "per_second": "grants/s",
+        "failures": "errors",
+    },
+    "failing": {
+        "adapter": "failing attempts",
+        "kind": "kind",
+        "attempts": "attempts",
+        "microseconds": "us each",
+        "writes": "to disk",
+        "idle": "idle as long",
+        "writes_of_pairs": "of 100 pairs",
+    },
+    "memory": {
+        "adapter": "memory of held leases",
+        "leases": "leases",
+        "allocated_kb": "allocated kB",
+        "rss_kb": "RSS kB",
+        "bytes_per_lease": "bytes/lease",
+    },
+    "renewals": {
+        "adapter": "leases renewed by one watchdog",
+        "leases": "leases",
+        "ttl": "ttl",
+        "acquired_in": "acquired in s",
+        "seconds": "held s",
+        "cpu_percent": "CPU %",
+        "rss_mb": "RSS MB",
+        "least_remaining": "least left s",
+        "lost": "lost",
+        "missing_in_store": "missing in store",
+    },
+}
+
+
+def report(rows: list[Row], verdicts: list[Verdict]) -> str:
+    """Return all tables as text."""
+    parts = []
+    for store in dict.fromkeys(row["store"] for row in rows):
+        for measure, columns in COLUMNS.items():
+            mine = [row for row in rows if (row["store"], row["measure"]) == (store, measure)]
+            if mine:
+                head, body = list(columns.values()), [[row.get(c) for c in columns] for row in mine]
+                if measure == "pairs":
+                    _add_ratios(head, body, mine)
+                parts.append(f"{store}\n{table(head, body)}")
+    if verdicts:
+        body = [[v.store, v.what, f"{v.sign} {v.wanted:g}", v.got, _judged(v)] for v in verdicts]
+        parts.append(table(["targets", "what", "wanted", "got", "verdict"], body))
+    return "\n\n".join(parts)
+
+
+def _judged(verdict: Verdict) -> str:
+    return f"{'reached' if verdict.reached else 'MISSED'}, {verdict.off_by}"
+
+
+def _add_ratios(head: list[str], body: list[list[Any]], rows: list[Row]) -> None:
+    """Add how many times as fast as each floor and as ours."""
+    for other in rows:
+        if other["kind"] in ("ours", "floor"):
+            head.append(f"x {other['adapter']}")
+            for line, row in zip(body, rows, strict=True):
+                line.append(row["times"][other["adapter"]])
+
+
+def table(head: list[str], body: list[list[Any]]) -> str:
+    """Return an aligned table; the first column is of words."""
+    lines = [head, *([_text(cell) for cell in line] for line in body)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
+    return "\n".join("  ".join(_placed(line, widths)).rstrip() for line in lines)
+
+
+def _placed(line: list[str], widths: list[int]) -> Iterator[str]:
+    for place, (cell, width) in enumerate(zip(line, widths, strict=True)):
+        yield cell.ljust(width) if place == 0 else cell.rjust(width)
+
+
+def _text(cell: Any) -> str:
+    match cell:
+        case None:
+            return "-"
+        case dict():
+            return ", ".join(f"{what} {count}" for what, count in cell.items()) or "-"
+        case list():
+            return "-".join(map(_text, cell))
+        case int():
+            return f"{cell:,}"
+        case _:
+            return str(cell)

@@ -1,0 +1,105 @@
+"""The benchmarks run, and what they check can fail. How fast anything is, is not tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.measures.waiting import OverlapError, check_overlaps
+from benchmarks.report import report
+from benchmarks.targets import judge
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the benchmarks as a program: they fork, which this process with its threads must not."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=110,
+    )
+
+
+def strict(text: str) -> Any:
+    """Parse JSON as its standard has it: no NaN, no Infinity."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
+    """Measure everything but many leases, for a moment, on SQLite."""
+    file = tmp_path / "out.json"
+    measures = "pairs,handover,fairness,failing"
+    words = (
+        "--stores",
+        "sqlite",
+        "--only",
+        measures,
+        "--quick",
+        "--rounds",
+        "1",
+        "--json",
+        str(file),
+    )
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    written = strict(file.read_text())
+    rows = written["results"]
+    assert {row["measure"] for row in rows} == set(measures.split(","))
+    assert {row["store"] for row in rows} == {"sqlite"}
+    assert all(row["per_second"] > 0 for row in rows if row["measure"] == "pairs")
+    ours = [row for row in rows if row["kind"] == "ours" and row["measure"] == "handover"]
+    assert [row["waiters"] for row in ours] == [2, 4]
+    assert all(row["samples"] > 0 and row["statements"] >= 2 for row in ours)
+    assert "pairs / bare statements" in {target["what"] for target in written["targets"]}
+    for word in ("django-distlock", "bare statements", "pairs/s", "p99 us", "wanted"):
+        assert word in done.stdout
+
+
+def test_an_unknown_word_is_refused() -> None:
+    """Name what is known."""
+    done = run("--only", "speed")
+    assert done.returncode == 2
+    assert "['speed']; known are ['pairs'" in done.stderr
+
+
+def test_overlapping_holds_are_found() -> None:
+    """Fail on the first instant that two had the lock."""
+    check_overlaps("good", [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)])
+    with pytest.raises(OverlapError, match="bad"):
+        check_overlaps("bad", [(1.0, 2.0, 0), (1.999, 3.0, 1)])
+
+
+def test_targets_are_judged_by_their_sign() -> None:
+    """Reach one target, miss another, and say by how much."""
+    common = {"store": "mariadb", "adapter": "django-distlock", "kind": "ours"}
+    rows = [
+        {
+            **common,
+            "measure": "pairs",
+            "per_second": 10,
+            "times": {"django-distlock": 1.0, "bare statements": 0.68, "django-db-mutex": 4.2},
+        },
+        {**common, "measure": "fairness", "most_per_least": 1.05, "most": 21, "least": 20},
+    ]
+    judged = {verdict.what: (verdict.reached, verdict.off_by) for verdict in judge(rows)}
+    assert judged == {
+        "pairs / bare statements": (False, "-20 %"),
+        "pairs / django-db-mutex": (True, "+20 %"),
+        "most / least grants": (True, "-5 %"),
+    }
+    text = report(rows, judge(rows))
+    assert "MISSED, -20 %" in text
+    assert "reached, +20 %" in text
