@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import ClassVar
 
 from .. import flow, held
@@ -78,7 +79,7 @@ class MemoryBackend(LocMemBackend):
         _finish_renewals(self)
         with self._space.mutex:
             for row in self._space.rows.values():
-                row.acquired -= seconds
+                row.acquired -= timedelta(seconds=seconds)
                 row.expires -= seconds
             holds = list(held.every(self))
             for hold in holds:

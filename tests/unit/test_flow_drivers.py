@@ -24,6 +24,7 @@ from .tools import (
     Down,
     Gate,
     UnitBackend,
+    VirtualClock,
     claim_of,
     eventually,
     opened,
@@ -115,7 +116,7 @@ def hold_by_another(backend: UnitBackend) -> None:
 def test_acquiring_makes_the_same_calls_in_both_worlds(scene: str) -> None:
     traces = []
     for world in (run, lambda steps: asyncio.run(arun(steps))):
-        with opened() as backend:
+        with opened(clock=VirtualClock()) as backend:
             SCENES[scene](backend)
             abandoned: list[Claim] = []
             steps = flow.acquire(

@@ -175,7 +175,7 @@ def test_renewing_starts_the_ttl_anew(clock: VirtualClock, renew: Call) -> None:
 def test_renewing_may_change_the_ttl(clock: VirtualClock, ttl: float | timedelta) -> None:
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     with opened(clock=clock) as backend:
-        lease = take(backend, ttl=10)
+        lease = take(backend, ttl=10, renew=False)
         lease.renew(ttl)
         assert lease.ttl == seconds
         assert lease.remaining() == pytest.approx(seconds - drift(seconds))
