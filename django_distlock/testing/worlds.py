@@ -18,8 +18,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .. import flow
 from ..backends.base import BaseLockBackend
@@ -28,6 +26,7 @@ from ..guard import Guard
 from ..lease import Lease
 from ..lock import Lock
 from ..values import Cleaned, LockInfo
+from ..worker import close_connections
 
 __all__ = [
     "WORLDS",
@@ -70,15 +69,6 @@ async def until(condition: Callable[[], object], within: float = 5.0) -> None:
         return bool(condition())
 
     await eventually(ask, within)
-
-
-def close_connections() -> None:
-    """Close the database connections of this thread, also those to a database in memory.
-
-    Django's own `close()` keeps the latter open, for it would lose the data.
-    """
-    for connection in connections.all(initialized_only=True):
-        BaseDatabaseWrapper.close(connection)
 
 
 class Actor(ABC):

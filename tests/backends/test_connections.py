@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,11 @@ from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 from django.test.utils import setup_test_environment, teardown_test_environment
 
-from django_distlock import Lease, lock
+from django_distlock import Lease, lock, locks
 from django_distlock.backends.table import sentry
 from django_distlock.signals import lock_renewed
+from django_distlock.watchdog import worker_of
+from django_distlock.worker import events
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,
@@ -177,6 +180,29 @@ def test_the_watchdog_closes_its_own_between_two_rounds(
                 lease.check()
     finally:
         lock_renewed.disconnect(note)
+
+
+@pytest.mark.parametrize("store", [name for name in ("memory",) if name in locks.settings])
+def test_the_watchdog_closes_its_own_to_a_database_in_memory(store: str, name: str) -> None:
+    """Which Django's own `close()` does not, and of which Python 3.13 warns."""
+    for worker in (worker_of(locks[store]), events):
+        opened: list[Any] = []
+        worker.submit(partial(_use, store, opened))
+        assert soon(partial(bool, opened))
+        assert soon(partial(_is_closed, opened[0]))
+
+
+def _use(store: str, opened: list[Any]) -> None:
+    connections[store].ensure_connection()
+    opened.append(connections[store].connection)
+
+
+def _is_closed(raw: Any) -> bool:
+    try:
+        raw.total_changes  # noqa: B018 - says it by an error
+    except sqlite3.ProgrammingError:
+        return True
+    return False
 
 
 @on_servers

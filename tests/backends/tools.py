@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_distlock import LockBackendError, lock, locks
 from django_distlock.backends.table import TableBackend
+from django_distlock.worker import close_connections
 from tests.conftest import SERVERS as STARTED
 from tests.servers import DATABASES, chosen
 
@@ -106,7 +107,7 @@ class Elsewhere(Generic[T]):
         else:
             self._answer.put((result, None))
         finally:
-            connections.close_all()
+            close_connections()
 
     def result(self) -> T:
         """Wait for the thread, and return or raise what its work did."""

@@ -49,7 +49,8 @@ PURE = {
 
 INNER: dict[str, set[str]] = {
     "apps": {".checks", ".handler"},  # an app is loaded before its models are
-    "worker": {"django.db"},  # needed only when its thread ends
+    # Needed only when its thread ends.
+    "worker": {"django.db", "django.db.backends.base.base"},
     "backends.table.checks": {"sqlite3"},
 }
 """Imports inside functions, each with its reason; there are no others.

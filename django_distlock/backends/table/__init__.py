@@ -15,6 +15,7 @@ from ...exceptions import InvalidLockBackendError
 from ...flow import LEAST_PATIENCE
 from ...names import key_of, readable, unreadable
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
+from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors
 from .connection import Borrowed, Connections
@@ -241,7 +242,7 @@ class TableBackend(BaseLockBackend):
         return ("table", *(str(where[key]) for key in ("ENGINE", "HOST", "PORT", "NAME")))
 
     def close_thread(self) -> None:
-        connections[self.database].close()
+        close_connections()
 
     def close(self) -> None:
         super().close()
