@@ -12,6 +12,37 @@ from typing import Any
 
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 
+ISOLATED: dict[str, dict[str, dict[str, Any]]] = {
+    "postgresql": {
+        # What the driver sets (its numbers are psycopg.IsolationLevel's) counts in transactions
+        # only; what the session sets counts for the lone statements of the lock table, too.
+        "repeatable read": {
+            "isolation_level": 3,
+            "options": r"-c default_transaction_isolation=repeatable\ read",
+        },
+        "serializable": {
+            "isolation_level": 4,
+            "options": "-c default_transaction_isolation=serializable",
+        },
+    },
+    "mariadb": {
+        # Snapshots are watched by default from MariaDB 11.6 on, and can be in the ones before.
+        "repeatable read": {
+            "isolation_level": "repeatable read",
+            "init_command": "SET innodb_snapshot_isolation = ON",
+        },
+        "serializable": {"isolation_level": "serializable"},
+    },
+}
+"""The OPTIONS by which a user asks for an isolation level; each is an alias of its own."""
+
+for _store, _levels in ISOLATED.items():
+    for _level, _options in _levels.items():
+        if _store in DATABASES:
+            _usual = DATABASES[_store]
+            _all_options = _usual.get("OPTIONS", {}) | _options
+            DATABASES[f"{_store} {_level}"] = _usual | {"OPTIONS": _all_options}
+
 TABLE = "django_distlock.backends.table.TableBackend"
 
 DISTLOCKS: dict[str, dict[str, Any]] = {

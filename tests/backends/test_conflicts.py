@@ -30,6 +30,11 @@ OURS: dict[tuple[str, str], dict[str, Any]] = {
     ("mariadb", "dead lock"): {},
     ("postgresql", "no lock timeout"): {},
     ("mariadb", "no lock timeout"): {},
+    # What MariaDB from 11.6 on does by default.
+    ("mariadb", "record changed"): {
+        "isolation_level": "repeatable read",
+        "init_command": "SET innodb_snapshot_isolation = ON",
+    },
 }
 """The OPTIONS of the connection that meets the conflict."""
 
@@ -40,6 +45,7 @@ CODES = {
     "serialization failure": {"40001"},
     "lock timeout": {"55P03", "1205"},
     "dead lock": {"40P01", "1213"},
+    "record changed": {"1020"},
 }
 HELD = {"postgresql": 0.3, "mariadb": 1.2}
 """Seconds that the raw connection keeps the row: more than one lock timeout."""
@@ -76,6 +82,8 @@ class Rival:
         if kind == "dead lock":
             # MariaDB ends the transaction that has written less, PostgreSQL the one that looks.
             self.run("INSERT INTO ballast VALUES " + ", ".join(["(1)"] * 100))
+        if kind in ("dead lock", "record changed"):
+            # The other waits for this row when it has locked the lock's and taken its snapshot.
             self.run("UPDATE other SET value = value + 1")
         else:
             self.write_row()
@@ -124,6 +132,8 @@ def databases() -> dict[str, dict[str, Any]]:
                 body = f"BEGIN {act}; RETURN NEW; END"
                 setup.run(f"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
                 act = "EXECUTE FUNCTION f()"
+            else:
+                act = f"BEGIN SELECT count(*) INTO @snapshot FROM ballast; {act}; END"
             setup.run(f"CREATE TRIGGER t AFTER UPDATE ON distlock_lock FOR EACH ROW {act}")
     return made
 

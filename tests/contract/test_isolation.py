@@ -1,0 +1,66 @@
+"""What the contract is about, with the isolation levels that conflict: excluding, fencing, waiting.
+
+The conflicts themselves are forced by hand in `tests/backends/test_conflicts.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connections, transaction
+
+from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
+from tests.conftest import SERVERS
+from tests.contract.connections import open_sockets
+from tests.servers import chosen
+
+ASKED = {
+    "postgresql": "SHOW transaction_isolation",
+    "mariadb": "SELECT @@tx_isolation",
+}
+
+
+class AtLevel(Exclusion, Fencing, Waiting):
+    """The core of the suite, at an isolation level: alias "<store> <level>"."""
+
+    def open_connections(self) -> int:
+        return open_sockets(SERVERS[self.alias.split()[0]].port)
+
+    @pytest.mark.parametrize("block", ["autocommit", "transaction"])
+    def test_the_level_is_that_of_the_name(self, block: str) -> None:
+        """Ask the server, so that the other tests do not run at its default level."""
+        store, _, level = self.alias.partition(" ")
+        with connections[self.alias].cursor() as cursor:
+            if block == "transaction":
+                with transaction.atomic(using=self.alias):
+                    cursor.execute(ASKED[store])
+            else:
+                cursor.execute(ASKED[store])
+            (said,) = cursor.fetchone()
+        connections[self.alias].close()
+        assert said.lower().replace("-", " ") == level
+
+
+if "postgresql" in chosen():
+
+    class TestPostgreSQLRepeatableRead(AtLevel):
+        """The table, on PostgreSQL at REPEATABLE READ."""
+
+        alias = "postgresql repeatable read"
+
+    class TestPostgreSQLSerializable(AtLevel):
+        """The table, on PostgreSQL at SERIALIZABLE."""
+
+        alias = "postgresql serializable"
+
+
+if "mariadb" in chosen():
+
+    class TestMariaDBRepeatableRead(AtLevel):
+        """The table, on MariaDB at REPEATABLE READ, with snapshots watched."""
+
+        alias = "mariadb repeatable read"
+
+    class TestMariaDBSerializable(AtLevel):
+        """The table, on MariaDB at SERIALIZABLE."""
+
+        alias = "mariadb serializable"
