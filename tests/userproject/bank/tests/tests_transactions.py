@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import cast
 
 from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -32,7 +31,7 @@ def in_threads(work: Callable[[], None]) -> None:
             errors.append(error)
         finally:
             # connection.close() would keep one to a database in memory, of which Python 3.13 warns.
-            BaseDatabaseWrapper.close(cast("BaseDatabaseWrapper", connection))
+            BaseDatabaseWrapper.close(connection)
 
     threads = [threading.Thread(target=run) for _ in range(THREADS)]
     for thread in threads:
