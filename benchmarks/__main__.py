@@ -64,7 +64,10 @@ def main() -> None:
     about["load_after"] = os.getloadavg()
     verdicts = judge(rows)
     print(f"{about['machine']}; load {about['load_before'][0]:.1f} to {about['load_after'][0]:.1f}")
-    print(f"{about['versions']}\n")
+    print(about["versions"])
+    if about["load_before"][0] > 0.5:
+        print("The machine was busy. Of what waits for the disk not even the ratios mean much.")
+    print()
     print(report(rows, verdicts))
     if options.json:
         targets = [
