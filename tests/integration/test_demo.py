@@ -108,7 +108,7 @@ class Shop:
         mark = f"{MARK}={self.mark}".encode()
         return sum(mark in _environment(entry) for entry in Path("/proc").glob("[0-9]*"))
 
-    def wait_for_no_processes(self, seconds: float = 15) -> int:
+    def wait_for_no_processes(self, seconds: float = 60) -> int:
         """Wait until those processes have ended, and return how many have not."""
         deadline = time.monotonic() + seconds
         while (count := self.processes()) and time.monotonic() < deadline:
@@ -300,7 +300,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(sqlite: Shop, sent: signal.Si
     before = sqlite.state()
     with _demo_in_a_locked_race(sqlite) as process:
         process.send_signal(sent)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Interrupted" in err
     assert sqlite.processes() == 0
@@ -317,12 +317,12 @@ def test_workers_end_when_the_demo_is_killed(sqlite: Shop) -> None:
 @contextmanager
 def _demo_in_a_locked_race(shop: Shop) -> Iterator[subprocess.Popen[str]]:
     """Start a demo, and yield when one of its workers holds the lock and thinks for a while."""
-    words = ("--workers", "3", "--stock", "1", "--think", "3000", "--no-kill")
+    words = ("--workers", "3", "--stock", "1", "--think", "8000", "--no-kill")
     with shop.start("manage.py", "demo", *words) as process:
         try:
             assert process.stdout is not None
             assert any("table (default): 1 pieces" in line for line in process.stdout)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not shop.state()["held"]:
                 assert time.monotonic() < deadline
             assert shop.processes() == 4
