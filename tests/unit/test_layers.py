@@ -204,6 +204,7 @@ print(json.dumps({
 def fresh() -> dict[str, object]:
     """What a new interpreter has loaded after ``import django_distlock``."""
     environment = {key: value for key, value in os.environ.items() if "DJANGO" not in key}
+    environment.pop("COVERAGE_PROCESS_CONFIG", None)  # coverage loads modules of its own
     environment["PYTHONPATH"] = str(ROOT.parent)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM],

@@ -1,0 +1,45 @@
+"""Merge what the processes of a test run have covered, show what is missed, and hold the floor.
+
+Needs the module ``coverage``, and the data of ``coverage run -m pytest`` in this folder. Lines and
+branches are judged each by itself: a total of both would let the many lines hide the branches.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FLOOR = 95.0  # percent
+
+
+def coverage(*words: str) -> None:
+    """Run a command of coverage; end with its code if it fails."""
+    code = subprocess.run([sys.executable, "-m", "coverage", *words], check=False).returncode
+    if code:
+        sys.exit(f"coverage {words[0]} ended with {code}")
+
+
+def main() -> None:
+    """Merge, report and judge."""
+    coverage("combine", "--quiet")
+    coverage("report")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "coverage.json"
+        coverage("json", "--quiet", "-o", str(file))
+        totals = json.loads(file.read_text())["totals"]
+    covered = {
+        "lines": 100 * totals["covered_lines"] / totals["num_statements"],
+        "branches": 100 * totals["covered_branches"] / totals["num_branches"],
+    }
+    for what, percent in covered.items():
+        print(f"Coverage of {what}: {percent:.2f} % (at least {FLOOR:g} %)")
+    below = [what for what, percent in covered.items() if percent < FLOOR]
+    if below:
+        sys.exit(f"Too few {' and '.join(below)} are covered: see what is missing above.")
+
+
+if __name__ == "__main__":
+    main()
