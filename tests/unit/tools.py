@@ -152,7 +152,13 @@ _numbers = itertools.count(1)
 def opened(
     kind: type[UnitBackend] = UnitBackend, *, clock: Callable[[], float] | None = None, **conf: Any
 ) -> Iterator[UnitBackend]:
-    """Open a backend under an alias of its own for the block."""
+    """Open a backend under an alias of its own for the block.
+
+    With a ``clock`` nothing is renewed unless asked for: the program's watchdog has another one,
+    by which all would be overdue. `HandWatchdog` has the test's.
+    """
+    if clock is not None:
+        conf.setdefault("renew", False)
     alias = f"unit{next(_numbers)}"
     backend = kind(alias, AliasConf(backend="tests.unit.tools.UnitBackend", **conf))
     if clock is not None:
