@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,10 +57,11 @@ def test_names_of_refusals_are_not_kept_for_ever(
         with pytest.raises(LockNotAcquiredError), lock(what, using=store, wait=0):
             pass
 
+    what = name
     for number in range(5):
         what = f"{name}:{number}"
         with lock(what, using=store):
-            elsewhere(lambda what=what: refused(what))
+            elsewhere(partial(refused, what))
         assert backend.key(what) in backend._contended
         assert len(backend._contended) <= 3
     began = backend.clock()
