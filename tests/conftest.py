@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core import mail
 
 from tests.servers import DATABASES, DatabaseServer, chosen
 
@@ -18,6 +20,8 @@ SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
     "OPTIONS": {"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"},
 }
+# The user's project has a pytest of its own.
+collect_ignore = ["userproject"]
 MEMORY = "file:distlock_tests?mode=memory&cache=shared"
 
 _folder = tempfile.TemporaryDirectory(prefix="distlock-tests-")
@@ -79,6 +83,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def _no_test_environment() -> Iterator[None]:
+    """Remove the mark of a test environment that a `TestCase` run inside a test leaves behind."""
+    yield
+    if hasattr(mail, "outbox"):
+        del mail.outbox
 
 
 @pytest.fixture
