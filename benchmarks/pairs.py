@@ -68,11 +68,14 @@ def floor(store: str) -> Callable[[], None]:
 
     from django_distlock import locks
     from django_distlock.backends.table import TableBackend
+    from django_distlock.backends.table.statements import TextStatements
     from django_distlock.values import Claim
 
     backend = locks[store]
     assert isinstance(backend, TableBackend)
-    dialect = backend.dialect()
+    statements = backend.statements()
+    assert isinstance(statements, TextStatements)
+    dialect = statements.dialect
     claim = Claim("bench:floor", backend.key("bench:floor"), secrets.token_hex(16), 30.0)
     connection = connections[store]
 

@@ -12,6 +12,7 @@ from django.db import connections, transaction
 
 from django_distlock import lock, locks
 from django_distlock.backends.table import TableBackend
+from django_distlock.backends.table.statements import TextStatements
 from tests.docs.test_reference import reference, table
 
 DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
@@ -100,4 +101,6 @@ def test_a_scan_reads_as_many_rows_as_the_page_says() -> None:
         if alias in connections.settings:
             backend = locks[alias]
             assert isinstance(backend, TableBackend)
-            assert backend.dialect().scan.endswith(f"LIMIT {PAGE}")
+            statements = backend.statements()
+            assert isinstance(statements, TextStatements)
+            assert statements.dialect.scan.endswith(f"LIMIT {PAGE}")

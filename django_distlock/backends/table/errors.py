@@ -6,6 +6,8 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
+from .portable import Outrun
+
 __all__ = ["Overdue", "is_conflict", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
@@ -23,6 +25,8 @@ class Overdue(OperationalError):
 
 def is_conflict(error: Exception) -> bool:
     """Tell whether the database asks to run the statement again."""
+    if isinstance(error, Outrun):
+        return True
     driver: Any = error.__cause__ or error
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     if state in _SQLSTATES:
