@@ -2,8 +2,8 @@
 
 Only what every SQL database does: SELECT, INSERT, and UPDATE with a plain comparison. An attempt
 looks at the row, decides here, and writes only if the row is still as it was seen. So losing writes
-nothing and locks nothing, and the token, which never falls, makes sure that "as it was seen" is
-never said of a row that changed twice.
+nothing and locks nothing, and no token is seen twice, so that "as it was seen" cannot be said of a
+row that has changed and changed back.
 
 The clock is the database's, read with the look and sent back with the write. It is then older than
 the write by a round trip at least, which is on the safe side both ways: another's lease seems to
@@ -15,6 +15,7 @@ The queries are compiled for the connection that is given, because a QuerySet ru
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -72,15 +73,13 @@ class PortableStatements(Statements):
         look_first: bool = False,
         patience: float | None = None,
     ) -> Grant | Refusal:
-        for _ in range(2):  # who was outrun looks once more, to tell who holds it now
+        for _ in range(3):  # make the row, try to win it, and tell who was faster
             seen = self._look(connection, claim.key)
             if seen is None:
-                token = self._insert(connection, claim)
+                self._make(connection, claim)
             elif seen.held() and seen.owner != claim.owner:
                 return _refusal(seen)
-            else:
-                token = self._take(connection, claim, seen)
-            if token is not None:
+            elif (token := self._take(connection, claim, seen)) is not None:
                 return Grant(token, claim.ttl)
         return Refusal()
 
@@ -101,17 +100,15 @@ class PortableStatements(Statements):
         )
         return token if won else None
 
-    def _insert(self, connection: BaseDatabaseWrapper, claim: Claim) -> int | None:
-        """Make the row of a name never seen; return the token, or None if another was faster."""
-        now = self._now(connection)
+    def _make(self, connection: BaseDatabaseWrapper, claim: Claim) -> None:
+        """Make the row of a name never seen, or cleaned away: free, and there to be competed for.
+
+        Not with a token: drawn before the row is there it could be older than those of holders
+        in between, whose row was cleaned away again. Below zero it is no token yet, and random
+        so that it is never seen twice.
+        """
         row = apps.get_model("django_distlock", "LockRow")(
-            digest=claim.key,
-            name=readable(claim.name),
-            owner=claim.owner,
-            token=now,
-            acquired=now,
-            expires=now + _length(claim.ttl),
-            note=claim.note,
+            digest=claim.key, name=readable(claim.name), token=-1 - secrets.randbits(62)
         )
         query = InsertQuery(type(row))
         query.insert_values(row._meta.concrete_fields, [row])
@@ -125,10 +122,9 @@ class PortableStatements(Statements):
                 connection.savepoint_rollback(savepoint)
             if self._look(connection, claim.key) is None:
                 raise  # the key is not what it complains of
-            return None
-        if savepoint:
-            connection.savepoint_commit(savepoint)
-        return now
+        else:
+            if savepoint:
+                connection.savepoint_commit(savepoint)
 
     def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
         seen = self._look(connection, claim.key)
