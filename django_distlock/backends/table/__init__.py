@@ -22,6 +22,7 @@ from .connection import Borrowed, Connections
 from .portable import PortableStatements
 from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
 from .statements import Row, Statements, TextStatements
+from .utcnow import check_clock
 
 __all__ = ["TableBackend"]
 
@@ -89,9 +90,8 @@ class TableBackend(BaseLockBackend):
         text = None if self.opts.get("SQL") == "portable" else _text_for(connection)
         if text is not None:
             return TextStatements(text)
-        portable = PortableStatements()
-        portable.check_clock(connection)
-        return portable
+        check_clock(connection)
+        return PortableStatements()
 
     def _ask(self, work: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
         statements = self.statements()

@@ -30,11 +30,12 @@ from ...names import readable
 from ...values import Claim, Grant, Refusal
 from .sql import COLUMNS
 from .statements import Row, Statements
-from .utcnow import UtcNow, check_clock, microseconds
+from .utcnow import UtcNow, microseconds, read_clock
 
 __all__ = ["Outrun", "PortableStatements"]
 
 PAGE = 500
+TURNS = 3  # of an attempt: to make the row, to try to win it, and to see who was faster
 FIELDS = COLUMNS.split(", ")
 
 
@@ -73,14 +74,18 @@ class PortableStatements(Statements):
         look_first: bool = False,
         patience: float | None = None,
     ) -> Grant | Refusal:
-        for _ in range(3):  # make the row, try to win it, and tell who was faster
+        errors = []
+        for _ in range(TURNS):
             seen = self._look(connection, claim.key)
             if seen is None:
-                self._make(connection, claim)
+                if (error := self._make(connection, claim)) is not None:
+                    errors.append(error)
             elif seen.held() and seen.owner != claim.owner:
                 return _refusal(seen)
             elif (token := self._take(connection, claim, seen)) is not None:
                 return Grant(token, claim.ttl)
+        if len(errors) == TURNS:
+            raise errors[-1]  # no race: there never was a row
         return Refusal()
 
     def _take(self, connection: BaseDatabaseWrapper, claim: Claim, seen: _Seen) -> int | None:
@@ -100,12 +105,12 @@ class PortableStatements(Statements):
         )
         return token if won else None
 
-    def _make(self, connection: BaseDatabaseWrapper, claim: Claim) -> None:
+    def _make(self, connection: BaseDatabaseWrapper, claim: Claim) -> IntegrityError | None:
         """Make the row of a name never seen, or cleaned away: free, and there to be competed for.
 
         Not with a token: drawn before the row is there it could be older than those of holders
         in between, whose row was cleaned away again. Below zero it is no token yet, and random
-        so that it is never seen twice.
+        so that it is never seen twice. Returns the error if there is such a row by now.
         """
         row = apps.get_model("django_distlock", "LockRow")(
             digest=claim.key, name=readable(claim.name), token=-1 - secrets.randbits(62)
@@ -117,14 +122,13 @@ class PortableStatements(Statements):
         savepoint = connection.savepoint() if connection.in_atomic_block else None
         try:
             query.get_compiler(connection=connection).execute_sql()
-        except IntegrityError:
+        except IntegrityError as error:
             if savepoint:
                 connection.savepoint_rollback(savepoint)
-            if self._look(connection, claim.key) is None:
-                raise  # the key is not what it complains of
-        else:
-            if savepoint:
-                connection.savepoint_commit(savepoint)
+            return error
+        if savepoint:
+            connection.savepoint_commit(savepoint)
+        return None
 
     def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
         seen = self._look(connection, claim.key)
@@ -198,11 +202,7 @@ class PortableStatements(Statements):
             return int(cursor.rowcount)
 
     def _now(self, connection: BaseDatabaseWrapper) -> int:
-        return microseconds(_clock(connection))
-
-    def check_clock(self, connection: BaseDatabaseWrapper) -> None:
-        """Refuse a database whose clock leases cannot be judged by."""
-        check_clock(connection, _clock(connection), _clock(connection))
+        return microseconds(read_clock(connection))
 
 
 def _rows() -> QuerySet[Any]:
@@ -217,12 +217,6 @@ def _as_seen(seen: _Seen) -> QuerySet[Any]:
 def _select(connection: BaseDatabaseWrapper, query: Query) -> list[Row]:
     compiler = query.get_compiler(connection=connection)
     return list(compiler.results_iter(tuple_expected=True))
-
-
-def _clock(connection: BaseDatabaseWrapper) -> Any:
-    query = Query(None)  # no table: the ORM knows what a database wants instead of one
-    query.add_annotation(UtcNow(), "now")
-    return _select(connection, query)[0][0]
 
 
 def _length(ttl: float) -> int:

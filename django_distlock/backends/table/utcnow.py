@@ -8,17 +8,19 @@ for it, and read as the driver gives it, without Django's conversions.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field
 from django.db.models.functions import Now
+from django.db.models.sql import Query
 from django.db.models.sql.compiler import SQLCompiler
 
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["UtcNow", "check_clock", "microseconds"]
+__all__ = ["UtcNow", "check_clock", "fault_of", "microseconds", "read_clock"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KNOWN = ("sqlite", "postgresql", "mysql", "oracle", "microsoft")
@@ -57,24 +59,38 @@ def microseconds(value: Any) -> int:
     return (reading - _EPOCH) // timedelta(microseconds=1)
 
 
-def check_clock(connection: BaseDatabaseWrapper, first: Any, second: Any) -> None:
-    """Refuse a clock that leases cannot be judged by, given two readings of it.
+def read_clock(connection: BaseDatabaseWrapper) -> Any:
+    """Return what the clock of a connection's database shows, as the driver gives it."""
+    query = Query(None)  # no table: the ORM knows what a database wants instead of one
+    query.add_annotation(UtcNow(), "now")
+    return next(query.get_compiler(connection=connection).results_iter(tuple_expected=True))[0]
 
-    Only a database that is unknown here is asked: its CURRENT_TIMESTAMP has to be in UTC or to say
-    its zone, and to have fractions of a second.
+
+def check_clock(connection: BaseDatabaseWrapper) -> None:
+    """Refuse a database whose clock is none that leases can be judged by.
+
+    Only one that is not KNOWN is asked.
     """
     if connection.vendor in KNOWN:
         return
-    fault = ""
-    for reading in (first, second):
-        if not isinstance(reading, datetime):
-            fault = f"is read as {type(reading).__name__}, not as datetime"
-        elif reading.tzinfo is None and connection.timezone is not UTC:
-            fault = "is local time, which daylight saving sets back: set USE_TZ, and no TIME_ZONE"
-    if not fault and not first.microsecond and not second.microsecond:
-        fault = "has no fractions of a second"
-    if fault:
+    readings = [read_clock(connection) for _ in range(2)]
+    if fault := fault_of(readings, in_utc=connection.timezone is UTC):
         raise InvalidLockBackendError(
             f"DATABASES[{connection.alias!r}]: the clock of {connection.display_name} {fault}. "
             "A lock table there would not be safe: name another database in LOCATION."
         )
+
+
+def fault_of(readings: Sequence[Any], *, in_utc: bool) -> str:
+    """Return what is wrong with some readings of CURRENT_TIMESTAMP, or nothing.
+
+    ``in_utc`` tells whether Django takes times without a zone, from that database, for UTC.
+    """
+    for reading in readings:
+        if not isinstance(reading, datetime):
+            return f"is read as {type(reading).__name__}, not as datetime"
+        if reading.tzinfo is None and not in_utc:
+            return "is local time, which daylight saving sets back: set USE_TZ, and no TIME_ZONE"
+    if not any(reading.microsecond for reading in readings):
+        return "has no fractions of a second"
+    return ""
