@@ -290,6 +290,23 @@ def test_a_database_with_text_of_its_own_is_forced(store: str) -> None:
     assert isinstance(table(f"portable-{store}").statements(), PortableStatements)
 
 
+def test_both_share_their_locks(store: str, name: str) -> None:
+    """As when a program is changed from one to the other while it runs."""
+    options = {"LOCATION": store, "PREFIX": "shared"}
+    tokens = []
+    with (
+        lock_alias("text", **options),
+        lock_alias("portable", **options, OPTIONS={"SQL": "portable"}),
+    ):
+        for ours, theirs in [("text", "portable"), ("portable", "text")] * 2:
+            with lock(name, using=ours) as lease:
+                tokens.append(lease.fencing_token)
+                assert elsewhere(lock(name, using=theirs, wait=0).acquire) is None
+                assert [info.name for info in locks[theirs].held(name)] == [name]
+                lease.renew()
+    assert tokens == sorted(set(tokens))
+
+
 ENGINES = {"postgresql": "unheard", "mariadb": "plain_mysql"}
 
 
