@@ -35,15 +35,16 @@ def test_never_two_holders_and_tokens_rise(alias: str, name: str) -> None:
                 connections.close_all()
 
     command = [sys.executable, "-m", "tests.backends.storm", alias, str(GRANTS), *names]
+    started: list[subprocess.Popen[str]] = []
     with Elsewhere(sweep):
         try:
-            started = [
-                subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-                for _ in range(PROCESSES)
-            ]
+            for _ in range(PROCESSES):
+                started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             printed = [process.communicate(timeout=90)[0] for process in started]
         finally:
             over.set()
+            for process in started:
+                process.kill()  # does nothing to one that has ended
     assert [process.returncode for process in started] == [0] * PROCESSES
     turns = [Turn(**turn) for text in printed for turn in json.loads(text)["turns"]]
     assert judge(turns) == []
