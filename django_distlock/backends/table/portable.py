@@ -18,6 +18,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from django.apps import apps
@@ -174,24 +175,21 @@ class PortableStatements(Statements):
         return seen.row() if seen is not None and seen.held() else None
 
     def page(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
-        rows = _rows().filter(expires__gt=0)  # what was released is not even read
+        rows = _with_clock().filter(expires__gt=0)  # what was released is not even read
         if after:  # compared with '' nothing is greater where that is NULL (Oracle)
             rows = rows.filter(digest__gt=after)
-        found = self._read(connection, rows.order_by("digest"), PAGE)
+        found = self._read(connection, rows.order_by("digest")[:PAGE])
         return [seen.row() for seen in found if seen.held()], found[-1].digest if found else None
 
     # -- one statement each ------------------------------------------------------------------------
 
     def _look(self, connection: BaseDatabaseWrapper, key: str) -> _Seen | None:
-        found = self._read(connection, _rows().filter(digest=key), None)
+        found = self._read(connection, _with_clock().filter(digest=key))
         return found[0] if found else None
 
-    def _read(
-        self, connection: BaseDatabaseWrapper, rows: QuerySet[Any], most: int | None
-    ) -> list[_Seen]:
-        query = rows.annotate(now=UtcNow()).values_list(*FIELDS, "now")[:most].query
+    def _read(self, connection: BaseDatabaseWrapper, rows: QuerySet[Any, Any]) -> list[_Seen]:
         # The clock comes last, as it was asked for.
-        return [_Seen(microseconds(row[-1]), *row[:-1]) for row in _select(connection, query)]
+        return [_Seen(microseconds(row[-1]), *row[:-1]) for row in _select(connection, rows.query)]
 
     def _update(self, connection: BaseDatabaseWrapper, rows: QuerySet[Any], **values: Any) -> int:
         query = cast("UpdateQuery", rows.query.chain(UpdateQuery))
@@ -207,6 +205,12 @@ class PortableStatements(Statements):
 
 def _rows() -> QuerySet[Any]:
     return QuerySet(apps.get_model("django_distlock", "LockRow"))
+
+
+@cache  # most of what a look costs here; QuerySets are copied when they are filtered
+def _with_clock() -> QuerySet[Any, Any]:
+    rows: QuerySet[Any, Any] = _rows().annotate(now=UtcNow()).values_list(*FIELDS, "now")
+    return rows
 
 
 def _as_seen(seen: _Seen) -> QuerySet[Any]:
