@@ -17,7 +17,8 @@ from django.test import override_settings
 
 from django_distlock import LockBackendError, lock, locks
 from django_distlock.backends.table import TableBackend
-from django_distlock.backends.table.portable import Outrun, PortableStatements
+from django_distlock.backends.table.errors import Outrun
+from django_distlock.backends.table.portable import PortableStatements
 from django_distlock.backends.table.statements import TextStatements
 from django_distlock.exceptions import (
     InvalidLockBackendError,

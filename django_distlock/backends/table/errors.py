@@ -6,9 +6,7 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
-from .portable import Outrun
-
-__all__ = ["Overdue", "is_conflict", "remedy"]
+__all__ = ["Outrun", "Overdue", "is_conflict", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
@@ -17,6 +15,10 @@ _SQLSTATES = {"40001", "40P01", "55P03"}
 _MARIADB = {1205, 1213, 1020, 1969}
 # SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
 _SQLITE = {5, 6}
+
+
+class Outrun(OperationalError):
+    """The row changed between a look and the write that goes by it: to be tried again."""
 
 
 class Overdue(OperationalError):

@@ -25,23 +25,20 @@ from django.apps import apps
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from django.db.models.sql import InsertQuery, Query, UpdateQuery
-from django.db.utils import IntegrityError, OperationalError
+from django.db.utils import IntegrityError
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
+from .errors import Outrun
 from .sql import COLUMNS
 from .statements import Row, Statements
 from .utcnow import UtcNow, microseconds, read_clock
 
-__all__ = ["Outrun", "PortableStatements"]
+__all__ = ["PortableStatements"]
 
 PAGE = 500
 TURNS = 3  # of an attempt: to make the row, to try to win it, and to see who was faster
 FIELDS = COLUMNS.split(", ")
-
-
-class Outrun(OperationalError):
-    """The row changed between the look and the write, again and again: to be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
