@@ -1,4 +1,4 @@
-"""The lock table by the ORM alone: what happens between its statements, and where it is chosen.
+"""The lock table by the ORM alone: what happens between its statements.
 
 That it keeps the contract is shown by the contract suite. Here each race is made certain: what
 gets in the way is done just before the statement that it gets in the way of.
@@ -7,21 +7,18 @@ gets in the way is done just before the statement that it gets in the way of.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, connections, transaction
-from django.test import override_settings
 
 from django_distlock import LockBackendError, lock, locks
 from django_distlock.backends.table import TableBackend
 from django_distlock.backends.table.errors import Outrun
-from django_distlock.backends.table.portable import PortableStatements
-from django_distlock.backends.table.statements import TextStatements
 from django_distlock.exceptions import (
-    InvalidLockBackendError,
     LockNotHeldError,
 )
 from django_distlock.models import LockRow
@@ -283,69 +280,25 @@ def execute(database: str, sql: str) -> None:
         cursor.execute(sql)
 
 
-# -- which is chosen -----------------------------------------------------------------------------
-
-
-def test_a_database_with_text_of_its_own_is_forced(store: str) -> None:
-    assert isinstance(table(store).statements(), TextStatements)
-    assert isinstance(table(f"portable-{store}").statements(), PortableStatements)
-
-
-def test_both_share_their_locks(store: str, name: str) -> None:
-    """As when a program is changed from one to the other while it runs."""
-    options = {"LOCATION": store, "PREFIX": "shared"}
-    tokens = []
-    with (
-        lock_alias("text", **options),
-        lock_alias("portable", **options, OPTIONS={"SQL": "portable"}),
-    ):
-        for ours, theirs in [("text", "portable"), ("portable", "text")] * 2:
-            with lock(name, using=ours) as lease:
-                tokens.append(lease.fencing_token)
-                assert elsewhere(lock(name, using=theirs, wait=0).acquire) is None
-                assert [info.name for info in locks[theirs].held(name)] == [name]
-                lease.renew()
-    assert tokens == sorted(set(tokens))
-
-
-ENGINES = {"postgresql": "unheard", "mariadb": "plain_mysql"}
-
-
-@contextmanager
-def foreign(store: str, **more: Any) -> Iterator[str]:
-    """Open an alias on an engine for which there is no text."""
-    engine = f"tests.backends.engines.{ENGINES[store]}"
-    settings = dict(connections.settings[store]) | {"ENGINE": engine} | more
-    with database_alias("foreign", settings), lock_alias("foreign", LOCATION="foreign") as alias:
-        yield alias
+# -- a row that somebody has locked --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("store", SERVERS)
-def test_a_database_without_text_of_its_own(store: str, name: str) -> None:
-    with foreign(store) as alias:
-        with lock(name, using=alias) as lease:
-            lease.renew()
-            assert elsewhere(lock(name, using=alias, wait=0).acquire) is None
-            assert [info.name for info in locks[alias].held(name)] == [name]
-            with transaction.atomic(using="foreign"):
-                lock(f"{name}:inside", using=alias).acquire().release()  # type: ignore[union-attr]
-        assert isinstance(table(alias).statements(), PortableStatements)
-        assert not lock(name, using=alias).locked()
-
-
-@pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
-def test_an_unknown_database_in_local_time_is_refused(store: str, name: str) -> None:
-    with (
-        override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"),
-        foreign(store) as alias,
-        pytest.raises(InvalidLockBackendError, match=r"'foreign'.*Unheard is local time.*USE_TZ"),
-    ):
-        lock(name, using=alias).acquire()
-
-
-@pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
-def test_an_unknown_database_is_told_by_the_check(store: str) -> None:
-    with foreign(store) as alias:
-        (message,) = locks[alias].check()
-    assert message.id == "distlock.I001"
-    assert "Unheard" in message.msg
+def test_a_row_locked_by_a_transaction_is_waited_for_as_an_answer_is(
+    store: str, backend: TableBackend, name: str
+) -> None:
+    """No limit for it can be set in the ORM's words."""
+    first = claim(backend, name)
+    take(backend, first)()
+    backend.release(first)
+    free = LockRow.objects.using("rival").filter(digest=first.key)
+    with database_alias("rival", dict(connections.settings[store])):
+        with transaction.atomic(using="rival"):
+            assert free.update(acquired=1) == 1
+            began = time.monotonic()
+            with pytest.raises(LockBackendError, match="no answer within 1 s"):
+                lock(name, using=backend.alias, wait=0).acquire()
+            assert time.monotonic() - began < 3
+            transaction.set_rollback(True, using="rival")
+        with lock(name, using=backend.alias, wait=5) as lease:
+            assert lease.fencing_token > 0
