@@ -50,6 +50,17 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
     "locmem": {"BACKEND": "django_distlock.backends.locmem.LocMemBackend"},
     "dummy": {"BACKEND": "django_distlock.backends.dummy.DummyBackend"},
     **{name: {"BACKEND": TABLE, "LOCATION": name} for name in DATABASES if name != "default"},
+    # The same tables by the ORM alone, as on databases without SQL text of their own.
+    **{
+        f"portable-{name}": {
+            "BACKEND": TABLE,
+            "LOCATION": name,
+            "PREFIX": "portable",
+            "OPTIONS": {"SQL": "portable"},
+        }
+        for name in DATABASES
+        if name not in ("default", "memory")
+    },
 }
 
 INSTALLED_APPS = ["django_distlock"]

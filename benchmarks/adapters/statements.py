@@ -28,12 +28,15 @@ class Bare(Adapter):
 
         from django_distlock import locks
         from django_distlock.backends.table import TableBackend
+        from django_distlock.backends.table.statements import TextStatements
 
         connection = connections["default"]
         connection.ensure_connection()
         backend = locks["default"]
         assert isinstance(backend, TableBackend)
-        self._backend, self._dialect = backend, backend.dialect()
+        statements = backend.statements()
+        assert isinstance(statements, TextStatements)
+        self._backend, self._dialect = backend, statements.dialect
         self._cursor = self._make_cursor(connection.connection)
         self._acquire, self._release = self._dialect.acquire, self._dialect.release
         if connection.vendor == "sqlite":

@@ -19,7 +19,7 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3"}
 def ids(settings: dict[str, Any]) -> list[str | None]:
     """Return the ids of what is said of a database with these settings."""
     with database_alias("looked-at", settings):
-        found = checks.check("mine", "looked-at")
+        found = checks.check("mine", "looked-at", "auto")
     for message in found:
         assert message.hint
         assert "DISTLOCKS['mine']: LOCATION 'looked-at'" in message.msg

@@ -8,14 +8,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_distlock import Lease, LockBackendError, lock, locks
-from django_distlock.backends.table.sql import SQLITE
+from django_distlock.backends.table import utcnow
+from django_distlock.backends.table.statements import TextStatements
 from tests.backends.rows import DAY, HOUR, digests, emptied, put
 from tests.backends.test_statements import empty_database, using
 from tests.backends.tools import (
@@ -32,10 +35,16 @@ from tests.backends.tools import (
 WEEK = 7 * DAY
 
 
+@pytest.fixture(params=["auto", "portable"])
+def sql(request: pytest.FixtureRequest) -> str:
+    """Whose statements it is done with."""
+    return str(request.param)
+
+
 @pytest.fixture
-def alias(quiet: dict[str, Any]) -> Iterator[str]:
+def alias(quiet: dict[str, Any], sql: str) -> Iterator[str]:
     """A lock alias on an empty table that nobody else uses."""
-    with using(quiet, RENEW=False) as alias:
+    with using(quiet, RENEW=False, OPTIONS={"SQL": sql}) as alias:
         emptied(alias)
         yield alias
         emptied(alias)
@@ -115,17 +124,22 @@ def test_tokens_rise_over_a_row_that_is_gone(alias: str, name: str) -> None:
 @contextmanager
 def set_back(alias: str, seconds: float) -> Iterator[None]:
     """Let SQLite's clock, which is the host's, be behind for a while."""
-    backend = table(alias)
-    dialect = backend.dialect()
+    statements = table(alias).statements()
 
-    def clock() -> dict[str, Any]:
-        return {"now": time.time_ns() // 1000 - round(seconds * 1_000_000)}
+    def clock() -> int:
+        return time.time_ns() // 1000 - round(seconds * 1_000_000)
 
-    backend._dialect = replace(dialect, clock=clock)
+    if not isinstance(statements, TextStatements):
+        late = SimpleNamespace(time_ns=lambda: clock() * 1000)
+        with mock.patch.object(utcnow, "time", late):
+            yield
+        return
+    dialect = statements.dialect
+    statements.dialect = replace(dialect, clock=lambda: {"now": clock()})
     try:
         yield
     finally:
-        backend._dialect = dialect
+        statements.dialect = dialect
 
 
 @pytest.mark.parametrize("store", [store for store in STORES if store == "sqlite"])
@@ -133,7 +147,6 @@ def set_back(alias: str, seconds: float) -> Iterator[None]:
 def test_a_released_lock_is_free_also_when_the_clock_goes_back(
     alias: str, name: str, back: float
 ) -> None:
-    assert table(alias).dialect() is SQLITE
     lease = lock(name, using=alias).acquire()
     assert lease
     lease.release()
@@ -217,6 +230,7 @@ def test_several_clean_at_once(alias: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("store", [store for store in STORES if store == "postgresql"])
+@pytest.mark.parametrize("sql", ["auto"])
 def test_a_row_that_is_locked_is_passed_by(alias: str, name: str) -> None:
     for number in range(3):
         put(alias, f"{name}:{number}", granted=8 * DAY, freed=8 * DAY)
@@ -247,7 +261,9 @@ def test_inside_a_transaction(alias: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("batch", "pages", "removals"), [(5, 5, 5), (23, 2, 1), (24, 1, 1)])
-def test_it_goes_by_batches(alias: str, name: str, batch: int, pages: int, removals: int) -> None:
+def test_it_goes_by_batches(
+    alias: str, sql: str, name: str, batch: int, pages: int, removals: int
+) -> None:
     """23 rows: the last page is the first that is not full."""
     for number in range(23):
         put(alias, f"{name}:{number}", granted=8 * DAY, freed=8 * DAY)
@@ -255,7 +271,8 @@ def test_it_goes_by_batches(alias: str, name: str, batch: int, pages: int, remov
         done = locks[alias].clean(older_than=WEEK, batch=batch)
     assert (done.removed, done.seen, done.cursor) == (23, 23, None)
     deletes = [query["sql"] for query in queries if "DELETE" in query["sql"]]
-    assert (len(queries) - len(deletes), len(deletes)) == (pages, removals)
+    clocks = removals if sql == "portable" else 0  # it is read before it is sent back
+    assert (len(queries) - len(deletes), len(deletes)) == (pages + clocks, removals)
     assert digests(alias) == set()
 
 

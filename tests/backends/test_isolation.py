@@ -39,13 +39,20 @@ LEVELS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 CHOICES = [(store, *level) for store in SERVERS for level in LEVELS[store]]
 
 
+@pytest.fixture(params=["auto", "portable"])
+def sql(request: pytest.FixtureRequest) -> str:
+    """Whose SQL."""
+    return str(request.param)
+
+
 @pytest.fixture(params=CHOICES, ids=lambda choice: f"{choice[0]} {choice[1]}")
-def isolated(request: pytest.FixtureRequest) -> Iterator[str]:
+def isolated(request: pytest.FixtureRequest, sql: str) -> Iterator[str]:
     """An alias of DATABASES and of DISTLOCKS with an isolation level."""
     store, _, options = request.param
     settings = dict(connections.settings[store])
     settings["OPTIONS"] = settings["OPTIONS"] | options
-    with database_alias("isolated", settings), lock_alias("isolated", LOCATION="isolated"):
+    conf = {"LOCATION": "isolated", "OPTIONS": {"SQL": sql}}
+    with database_alias("isolated", settings), lock_alias("isolated", **conf):
         yield "isolated"
 
 

@@ -15,7 +15,7 @@ from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.memory import MemoryBackend
 from tests.conftest import SERVERS
 from tests.contract.connections import open_files, open_sockets
-from tests.servers import chosen
+from tests.servers import DatabaseServer, chosen
 
 
 class TestLocMem(LockBackendContract):
@@ -51,16 +51,26 @@ class TestDummy(LockBackendContract):
     alias = "dummy"
 
 
+class InFile(LockBackendContract):
+    """The table, in a file of SQLite in WAL mode."""
+
+    store_clock = False
+
+    def open_connections(self) -> int:
+        return open_files(settings.DATABASES["sqlite"]["NAME"])
+
+
 if "sqlite" in chosen():
 
-    class TestSQLite(LockBackendContract):
+    class TestSQLite(InFile):
         """The table, in a file of SQLite in WAL mode."""
 
         alias = "sqlite"
-        store_clock = False
 
-        def open_connections(self) -> int:
-            return open_files(settings.DATABASES[self.alias]["NAME"])
+    class TestPortableOnSQLite(InFile):
+        """The table by the ORM alone, on SQLite."""
+
+        alias = "portable-sqlite"
 
     class TestSQLiteInMemory(LockBackendContract):
         """The table, in a database in memory that the threads share."""
@@ -73,22 +83,27 @@ if "sqlite" in chosen():
 class OnServer(LockBackendContract):
     """The table, on a database server of this run."""
 
+    @property
+    def server(self) -> DatabaseServer:
+        """The server of the alias."""
+        return SERVERS[self.alias.removeprefix("portable-")]
+
     def restart_store(self) -> None:
-        SERVERS[self.alias].restart()
+        self.server.restart()
 
     def hang_store(self) -> AbstractContextManager[None]:
         return self._paused()
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        SERVERS[self.alias].pause()
+        self.server.pause()
         try:
             yield
         finally:
-            SERVERS[self.alias].resume()
+            self.server.resume()
 
     def open_connections(self) -> int:
-        return open_sockets(SERVERS[self.alias].port)
+        return open_sockets(self.server.port)
 
 
 if "postgresql" in chosen():
@@ -98,6 +113,11 @@ if "postgresql" in chosen():
 
         alias = "postgresql"
 
+    class TestPortableOnPostgreSQL(OnServer):
+        """The table by the ORM alone, on PostgreSQL."""
+
+        alias = "portable-postgresql"
+
 
 if "mariadb" in chosen():
 
@@ -105,3 +125,8 @@ if "mariadb" in chosen():
         """The table, on MariaDB."""
 
         alias = "mariadb"
+
+    class TestPortableOnMariaDB(OnServer):
+        """The table by the ORM alone, on MariaDB."""
+
+        alias = "portable-mariadb"

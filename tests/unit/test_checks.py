@@ -75,6 +75,12 @@ def test_the_checks_are_registered_under_their_tag() -> None:
         {"default": {"BACKEND": LOCMEM, "TIMEOUT": 0}},
         {"default": {"BACKEND": LOCMEM, "OPTIONS": {"SPEED": 1}}},
         {"default": {"BACKEND": "django_distlock.backends.table.TableBackend", "LOCATION": "no"}},
+        {
+            "default": {
+                "BACKEND": "django_distlock.backends.table.TableBackend",
+                "OPTIONS": {"SQL": "oracle"},
+            }
+        },
         {"default": {}},
         {"default": None},
     ],

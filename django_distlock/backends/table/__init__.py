@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, InterfaceError
 
-from ...conf import AliasConf
+from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
 from ...flow import LEAST_PATIENCE
-from ...names import key_of, readable, unreadable
+from ...names import key_of, unreadable
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
 from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors
 from .connection import Borrowed, Connections
+from .portable import PortableStatements
 from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
+from .statements import Row, Statements, TextStatements
+from .utcnow import check_clock
 
 __all__ = ["TableBackend"]
+
+T = TypeVar("T")
 
 BATCH = 400  # claims a statement: two parameters each, and SQLite once took only 999
 CONTENDED_FOR = 5.0  # seconds after a refusal for which a name counts as contended
@@ -29,17 +35,27 @@ MOST_CONTENDED = 1000  # names remembered
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def _whose_sql(value: Any) -> str:
+    """Judge the option SQL."""
+    if value not in ("auto", "portable"):
+        raise ValueError(f"'auto' or 'portable' is expected, not {value!r}")
+    return str(value)
+
+
 class TableBackend(BaseLockBackend):
-    """The unique-key lock table, on SQLite, PostgreSQL or MariaDB.
+    """The unique-key lock table, on any database of Django's.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
-    the seconds (5) after which a statement without an answer counts as failed.
+    the seconds (5) after which a statement without an answer counts as failed; ``SQL``, which is
+    ``"auto"`` or, to have Django's ORM write the statements also where there are better ones (on
+    SQLite, PostgreSQL and MariaDB), ``"portable"``.
     """
 
     thread_sensitive = True
     cleans = True
     grace: ClassVar[float] = 1.0
     store_errors = (DatabaseError, InterfaceError)
+    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "SQL": _whose_sql}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -52,8 +68,8 @@ class TableBackend(BaseLockBackend):
             )
         self.database = database
         self._connections = Connections(database)
-        self._dialect: Dialect | None = None
-        # When a name was last refused: see Dialect.attempt.
+        self._statements: Statements | None = None
+        # When a name was last refused: see Statements.attempt.
         self._contended: dict[str, float] = {}
         if connections[database].vendor == "sqlite":
             self.scope = "host"
@@ -63,64 +79,60 @@ class TableBackend(BaseLockBackend):
             # For a row that another's transaction has locked; the answer itself may take longer.
             self.least_patience = 0.2
 
-    def dialect(self) -> Dialect:
-        """Return the SQL for the database, or refuse one that has none."""
-        if self._dialect is None:
+    def statements(self) -> Statements:
+        """Return how the database is talked to: by its own SQL text, else by the ORM's."""
+        if self._statements is None:
             # By the guarded way: MariaDB and MySQL are told apart by asking the server.
-            self._dialect = self._connections.execute(
+            self._statements = self._connections.execute(
                 lambda lent: self._choose(lent.connection), self.command_timeout
             )
-        return self._dialect
+        return self._statements
 
-    def _choose(self, connection: Any) -> Dialect:
-        if connection.vendor == "sqlite":
-            return SQLITE
-        if connection.vendor == "postgresql":
-            return POSTGRESQL
-        if connection.vendor == "mysql" and connection.mysql_is_mariadb:
-            return MARIADB
-        raise InvalidLockBackendError(
-            f"DISTLOCKS[{self.alias!r}]: the table backend has no SQL for {connection.display_name}"
-            ", only for SQLite, PostgreSQL and MariaDB. Use a DATABASES alias of one of these."
+    def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
+        text = None if self.opts.get("SQL") == "portable" else _text_for(connection)
+        if text is not None:
+            return TextStatements(text)
+        check_clock(connection)
+        return PortableStatements()
+
+    def _ask(self, work: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
+        statements = self.statements()
+        return self._connections.execute(
+            lambda lent: work(statements, lent.connection), self.command_timeout
         )
 
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        dialect = self.dialect()
-        name = readable(claim.name)
-        soon = limit < LEAST_PATIENCE and bool(dialect.acquire_soon)
+        statements = self.statements()
+        soon = limit < LEAST_PATIENCE and self.scope == "cluster"
 
         def patience(lent: Borrowed) -> float | None:
             # Not in a transaction of the caller's, of which PostgreSQL would then limit the rest.
             return limit if soon and not lent.in_transaction else None
 
         def work(lent: Borrowed) -> Grant | Refusal:
-            def fetch(sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-                with lent.connection.cursor() as cursor:
-                    cursor.execute(sql, parameters)
-                    return list(cursor.fetchall())
-
             try:
                 look_first = bool(self._contended) and self._is_contended(claim.key)
-                answer = dialect.attempt(
-                    fetch, claim, name, look_first=look_first, patience=patience(lent)
+                answer = statements.attempt(
+                    lent.connection, claim, look_first=look_first, patience=patience(lent)
                 )
             except DatabaseError as error:
                 # A busy file that nevertheless says who holds the lock has answered.
-                if not dialect.look or not self.is_conflict(error):
+                if not statements.looks or not self.is_conflict(error):
                     raise
-                held = dialect.held(fetch, claim)
+                held = statements.held(lent.connection, claim)
                 if held is None:
                     raise
                 answer = held
-            if isinstance(answer, Refusal) and dialect.look:
+            if isinstance(answer, Refusal) and statements.looks:
                 self._note_contention(claim.key)
             if isinstance(answer, Grant) and lent.in_transaction:
                 return Grant(answer.fencing_token, answer.valid_for, lent.bound())
             return answer
 
-        # The server itself keeps a short limit; but its answer may take longer, over a network.
+        # The server itself keeps a short limit (the portable statements have none), but its answer
+        # may take longer, over a network.
         most = min(self.command_timeout, LEAST_PATIENCE) if soon else limit
         return self._connections.execute(work, most)
 
@@ -137,7 +149,7 @@ class TableBackend(BaseLockBackend):
         self._contended[key] = self.clock()
 
     def renew(self, claim: Claim) -> bool:
-        return self._update(self.dialect().renew, claim)
+        return self._ask(lambda statements, connection: statements.renew(connection, claim))
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         """Renew in one statement for each ttl and 400 claims, and one more if some are lost."""
@@ -151,44 +163,30 @@ class TableBackend(BaseLockBackend):
         return [claim.owner in ours for claim in claims]
 
     def _renew_batch(self, claims: Sequence[Claim], ttl: float) -> set[str]:
-        dialect = self.dialect()
-
-        def work(lent: Borrowed) -> set[str]:
-            with lent.connection.cursor() as cursor:
-                cursor.execute(*dialect.many(dialect.renew_many, claims, ttl))
-                if cursor.rowcount == len(claims):
-                    return {claim.owner for claim in claims}
-                cursor.execute(*dialect.many(dialect.owners, claims, ttl))
-                return {owner for (owner,) in cursor.fetchall()}
-
-        return self._connections.execute(work, self.command_timeout)
+        return self._ask(
+            lambda statements, connection: statements.renew_many(connection, claims, ttl)
+        )
 
     def release(self, claim: Claim) -> bool:
-        return self._update(self.dialect().release, claim)
-
-    def _update(self, sql: str, claim: Claim) -> bool:
-        parameters = self.dialect().parameters(claim, "")
-
-        def work(lent: Borrowed) -> bool:
-            with lent.connection.cursor() as cursor:
-                cursor.execute(sql, parameters)
-                return bool(cursor.rowcount == 1)
-
-        return self._connections.execute(work, self.command_timeout)
+        return self._ask(lambda statements, connection: statements.release(connection, claim))
 
     def inspect(self, name: str) -> LockInfo | None:
-        rows = self._select(self.dialect().inspect, key=self.key(name))
-        return _info(rows[0]) if rows else None
+        key = self.key(name)
+        row = self._ask(lambda statements, connection: statements.inspect(connection, key))
+        return None if row is None else _info(row)
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
-        after = ""
-        while rows := self._select(self.dialect().scan, after=after):
-            after = rows[-1][0]
+        after: str | None = ""
+        while after is not None:
+            rows, after = self._page(after)
             for row in rows:
                 info = _info(row)
                 # The table is shared by aliases with other PREFIXes: the digest tells whose it is.
                 if info.name.startswith(prefix) and row[0] == key_of(self.conf.prefix, info.name):
                     yield info
+
+    def _page(self, after: str) -> tuple[list[Row], str | None]:
+        return self._ask(lambda statements, connection: statements.page(connection, after))
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Look at a page of the table, then remove of it what is idle still.
@@ -196,29 +194,19 @@ class TableBackend(BaseLockBackend):
         Two statements, each a transaction of its own: what is looked at is not locked.
         """
         older = round(policy.older_than * 1_000_000)
-        rows = self._select(self.dialect().page, after=cursor, size=policy.batch, older=older)
+        size = policy.batch
+        rows = self._ask(
+            lambda statements, connection: statements.rest(connection, cursor, size, older)
+        )
         idle = [digest for digest, is_idle in rows if is_idle]
-        removed = len(idle) if policy.dry_run or not idle else self._remove(idle, older)
-        following = rows[-1][0] if len(rows) == policy.batch else None
-        return Cleaned(removed=removed, seen=len(rows), cursor=following)
-
-    def _remove(self, digests: Sequence[str], older: int) -> int:
-        def work(lent: Borrowed) -> int:
-            with lent.connection.cursor() as cursor:
-                cursor.execute(*self.dialect().removing(digests, older))
-                return int(cursor.rowcount)
-
-        return self._connections.execute(work, self.command_timeout)
-
-    def _select(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        given = {**parameters, **self.dialect().clock()}
-
-        def work(lent: Borrowed) -> list[tuple[Any, ...]]:
-            with lent.connection.cursor() as cursor:
-                cursor.execute(sql, given)
-                return list(cursor.fetchall())
-
-        return self._connections.execute(work, self.command_timeout)
+        removed = len(idle)
+        if idle and not policy.dry_run:
+            removed = self._ask(
+                lambda statements, connection: statements.remove(connection, idle, older)
+            )
+        return Cleaned(
+            removed=removed, seen=len(rows), cursor=rows[-1][0] if len(rows) == size else None
+        )
 
     # -- for the layers above ----------------------------------------------------------------------
 
@@ -232,7 +220,7 @@ class TableBackend(BaseLockBackend):
         return errors.remedy(error, self.database)
 
     def check(self) -> list[CheckMessage]:
-        return checks.check(self.alias, self.database)
+        return checks.check(self.alias, self.database, self.opts.get("SQL", "auto"))
 
     def check_deploy(self) -> list[CheckMessage]:
         return checks.check_deploy(self.alias, self.database)
@@ -253,7 +241,14 @@ class TableBackend(BaseLockBackend):
         self._connections.forget_parent()
 
 
-def _info(row: tuple[Any, ...]) -> LockInfo:
+def _text_for(connection: Any) -> Dialect | None:
+    """Return the SQL text for the database of a connection, if there is one."""
+    if connection.vendor == "mysql":
+        return MARIADB if connection.mysql_is_mariadb else None
+    return {"sqlite": SQLITE, "postgresql": POSTGRESQL}.get(connection.vendor)
+
+
+def _info(row: Row) -> LockInfo:
     _, name, owner, token, acquired, expires, note = row
     seen = Note.loads(note)
     return LockInfo(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error, Info, Warning
 from django.db import connections
 
 __all__ = ["check", "check_deploy"]
@@ -10,7 +10,7 @@ __all__ = ["check", "check_deploy"]
 _DOCS = "docs/reference/checks.md"
 
 
-def check(alias: str, database: str) -> list[CheckMessage]:
+def check(alias: str, database: str, sql: str) -> list[CheckMessage]:
     """Return the messages for ``alias`` on the DATABASES alias ``database``."""
     found: list[CheckMessage] = []
     connection = connections[database]
@@ -26,20 +26,23 @@ def check(alias: str, database: str) -> list[CheckMessage]:
         )
     if connection.vendor not in ("sqlite", "postgresql", "mysql"):
         found.append(
-            Error(
-                f"{where} is {connection.display_name}, for which the table backend has no SQL.",
-                hint=f"Use SQLite, PostgreSQL or MariaDB. See {_DOCS}.",
-                id="distlock.E004",
+            Info(
+                f"{where} is {connection.display_name}, for which the table backend has no SQL "
+                "of its own, so that Django's ORM writes it.",
+                hint="It takes more round trips, and has not been tested on this database. "
+                f"See {_DOCS}.",
+                id="distlock.I001",
             )
         )
     if connection.vendor == "sqlite":
         import sqlite3
 
-        if sqlite3.sqlite_version_info < (3, 35):
+        if sql == "auto" and sqlite3.sqlite_version_info < (3, 35):
             found.append(
                 Error(
                     f"{where}: SQLite {sqlite3.sqlite_version} has no RETURNING.",
-                    hint=f"SQLite 3.35 or later is needed. See {_DOCS}.",
+                    hint="SQLite 3.35 or later is needed, or OPTIONS {'SQL': 'portable'}. "
+                    f"See {_DOCS}.",
                     id="distlock.E005",
                 )
             )

@@ -30,6 +30,12 @@ __all__ = ["Borrowed", "Connections", "TransactionBound"]
 T = TypeVar("T")
 
 MOST_IDLE = 4
+CONNECT_TIMEOUTS = {
+    "postgresql": "connect_timeout",
+    "mysql": "connect_timeout",
+    "oracle": "tcp_connect_timeout",
+}
+"""What the drivers call the limit; one that is given a name it does not know refuses to connect."""
 
 
 class TransactionBound:
@@ -224,11 +230,15 @@ def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
     if "pool" in connection.settings_dict["OPTIONS"]:
         connection.ensure_connection()  # by the pool's own limits
         return
+    option = CONNECT_TIMEOUTS.get(connection.vendor)
+    if option is None:
+        connection.ensure_connection()
+        return
     # Django offers no limit but in the user's OPTIONS; so it goes in where it makes its arguments.
     make = connection.get_connection_params
 
     def limited() -> dict[str, Any]:
-        return {"connect_timeout": max(2, math.ceil(limit)), **make()}
+        return {option: max(2, math.ceil(limit)), **make()}
 
     connection.get_connection_params = limited  # type: ignore[method-assign]
     try:

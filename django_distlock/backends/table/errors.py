@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
-__all__ = ["Overdue", "is_conflict", "remedy"]
+__all__ = ["Outrun", "Overdue", "is_conflict", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
@@ -17,12 +17,18 @@ _MARIADB = {1205, 1213, 1020, 1969}
 _SQLITE = {5, 6}
 
 
+class Outrun(OperationalError):
+    """The row changed between a look and the write that goes by it: to be tried again."""
+
+
 class Overdue(OperationalError):
     """The server did not answer in time; what it did is unknown."""
 
 
 def is_conflict(error: Exception) -> bool:
     """Tell whether the database asks to run the statement again."""
+    if isinstance(error, Outrun):
+        return True
     driver: Any = error.__cause__ or error
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     if state in _SQLSTATES:

@@ -1,0 +1,1 @@
+"""Database engines that Django does not have, on servers that it has."""
