@@ -152,7 +152,9 @@ def test_who_wins_writes(store: str, quiet: dict[str, Any], name: str) -> None:
 def test_there_is_no_index_but_the_key(quiet: dict[str, Any]) -> None:
     """Django adds one for LIKE on PostgreSQL, which costs a write for each new name."""
     with using(quiet), connections["own"].cursor() as cursor:
-        found = connections["own"].introspection.get_constraints(cursor, "distlock_lock")
+        found: dict[str, Any] = connections["own"].introspection.get_constraints(
+            cursor, "distlock_lock"
+        )
     kinds = ("index", "unique", "primary_key")
     indexes = [about for about in found.values() if any(about[kind] for kind in kinds)]
     assert [about["columns"] for about in indexes] == [["digest"]]
