@@ -11,8 +11,9 @@ from django.db import connections
 
 from django_distlock import LeaseLostError, LockBackendError, lock, locks
 from tests.backends.outages import loss_told, taken
-from tests.backends.tools import database_alias, elsewhere, lock_alias, soon
+from tests.backends.tools import SERVERS, database_alias, elsewhere, lock_alias, soon
 from tests.faults.places import Place
+from tests.servers.postgresql import PostgreSQL
 
 REMEDY = r"DATABASES\['own'\] is read-only, a replica perhaps: .* name that in LOCATION"
 
@@ -89,3 +90,25 @@ def test_a_file_opened_for_reading_only(filed: Place, name: str) -> None:
                 lock(f"{name}:2", using="reader", wait=wait).acquire()
         assert lock(name, using="reader").locked()
     holder.release()
+
+
+@pytest.mark.parametrize(
+    "served", [store for store in SERVERS if store == "postgresql"], indirect=True
+)
+def test_a_standby_and_its_promotion(served: Place, name: str) -> None:
+    """A lock moves with its table: it is held on the standby, and its holder's when promoted."""
+    assert isinstance(served.server, PostgreSQL)
+    lease = taken(name, ttl=60, renew=False)
+    served.server.kill()
+    served.server.write("data/standby.signal", "")
+    served.server.start()
+    for work in (lease.renew, lease.release, lock(f"{name}:2", using="own", wait=0).acquire):
+        with pytest.raises(LockBackendError, match=REMEDY):
+            work()
+    assert lock(name, using="own").locked()
+    assert served.server.execute("SELECT pg_promote()") == "t"
+    lease.renew()
+    assert elsewhere(lock(name, using="own", wait=0).acquire) is None
+    lease.release()
+    with lock(name, using="own") as later:
+        assert later.fencing_token > lease.fencing_token
