@@ -1,7 +1,7 @@
 """No room on the disk: a clear error, nothing half granted, and what is held can be freed.
 
-SQLite's file is limited, which fails as a full disk does. Of a server a real disk would have to be
-filled, for which one has to be root: there a trigger raises the error that the server then raises.
+SQLite's file is limited, which fails as a full disk does, and so is a table of MariaDB's. Only root
+could fill a real disk of a server: there a trigger raises the error that the server then has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_distlock import LockBackendError, lock
 from tests.backends.outages import taken
-from tests.backends.tools import elsewhere, one_value
+from tests.backends.tools import SERVERS, elsewhere, one_value
 from tests.faults.places import Place
 
 REMEDY = r"The disk of DATABASES\['own'\], or its quota, is full: make room"
@@ -44,26 +44,55 @@ def full(place: Place, event: str) -> Iterator[None]:
         place.execute(f"DROP TRIGGER full_disk{on}")
 
 
-def test_a_file_that_cannot_grow(filed: Place, name: str) -> None:
-    lease = taken(name, ttl=60, renew=False)
-    pages = one_value("own", "PRAGMA page_count")
-    assert one_value("own", f"PRAGMA max_page_count = {pages}") == pages
+def fill(name: str) -> str:
+    """Take locks until there is no room for one more; return the name of that."""
     last = ""
 
-    def fill() -> None:
+    def take_all() -> None:
         nonlocal last
         for number in range(500):
             last = f"{name}:{number}:{'x' * 200}"
             taken(last, ttl=60, renew=False)
 
     with pytest.raises(LockBackendError, match=REMEDY) as info:
-        fill()
+        take_all()
     assert (info.value.name, info.value.alias) == (last, "own")
     assert not lock(last, using="own").locked()
+    return last
+
+
+def test_a_file_that_cannot_grow(filed: Place, name: str) -> None:
+    lease = taken(name, ttl=60, renew=False)
+    pages = one_value("own", "PRAGMA page_count")
+    assert one_value("own", f"PRAGMA max_page_count = {pages}") == pages
+    last = fill(name)
     lease.renew()
     lease.release()
     assert not lock(name, using="own").locked()
     connections["own"].close()  # there is room again
+    with lock(last, using="own", wait=0):
+        pass
+
+
+@pytest.mark.parametrize(
+    "served", [store for store in SERVERS if store == "mariadb"], indirect=True
+)
+def test_a_table_that_cannot_grow(served: Place, name: str) -> None:
+    """Of the engines of MariaDB this one's tables can be limited to 64 KiB."""
+    assert served.server
+    lease = taken(name, ttl=60, renew=False)
+    alter = "ALTER TABLE distlock_lock ENGINE"
+    served.server.execute("SET GLOBAL myisam_data_pointer_size = 2")
+    served.execute(f"{alter} = MyISAM, MAX_ROWS = 1000, AVG_ROW_LENGTH = 10")
+    try:
+        last = fill(name)
+        lease.renew()
+        lease.release()
+        assert not lock(name, using="own").locked()
+    finally:
+        served.server.execute("SET GLOBAL myisam_data_pointer_size = DEFAULT")
+        served.execute("TRUNCATE TABLE distlock_lock")
+        served.execute(f"{alter} = InnoDB, MAX_ROWS = 0, AVG_ROW_LENGTH = 0")
     with lock(last, using="own", wait=0):
         pass
 
