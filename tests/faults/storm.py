@@ -221,6 +221,8 @@ class Storm:
         for pid, until in list(self.stopped.items()):
             if everybody or time.monotonic() >= until:
                 del self.stopped[pid]
+                if self.state(pid) == HOLDING:  # it held, and has not yet seen that this is over
+                    self.states[self.places[pid] : self.places[pid] + 1] = OTHER
                 os.kill(pid, signal.SIGCONT)
 
     def rage(self, seconds: float) -> None:

@@ -44,9 +44,9 @@ def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path:
     assert set(told["codes"]) == {0}
     assert set(told["hits"]) == set(storm.HITS)
     assert seen.grants > 10
-    # Who was stopped for longer than the ttl has noticed, and the resource refused what it wrote.
-    assert seen.refused > 0
-    assert seen.lost > 0
+    assert (
+        seen.lost > 0
+    )  # who held and was stopped for longer than the ttl was told, at its release
     if store in SERVERS:
         assert soon(lambda: not sessions(store, "stormy"))
         assert advisory_locks(store) == 0
