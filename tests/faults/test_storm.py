@@ -22,7 +22,7 @@ from tests.conftest import SERVERS
 from tests.faults import storm
 from tests.faults.judging import judge, read
 
-SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "5"))
+SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "4"))
 
 
 @pytest.mark.timeout(SECONDS + 120)
