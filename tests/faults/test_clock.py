@@ -28,12 +28,14 @@ def clocked_server(request: pytest.FixtureRequest) -> Iterator[ClockedServer]:
         yield server
 
 
-@pytest.fixture
-def turned(clocked_server: ClockedServer) -> Iterator[ClockedServer]:
+@pytest.fixture(params=["auto", "portable"])
+def turned(
+    request: pytest.FixtureRequest, clocked_server: ClockedServer
+) -> Iterator[ClockedServer]:
     """The server, with a clock that goes right, and the alias "own" on it."""
     settings = clocked_server.settings("own") | {"CONN_MAX_AGE": None}
     clocked_server.turn(0)
-    with opened(clocked_server.name, settings, clocked_server):
+    with opened(clocked_server.name, settings, clocked_server, SQL=request.param):
         yield clocked_server
 
 
