@@ -20,8 +20,10 @@ from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors
 from .connection import Borrowed, Connections
+from .durable import is_durable
+from .durable import judge as judge_durable
 from .portable import PortableStatements
-from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
+from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect
 from .statements import Row, Statements, TextStatements
 from .utcnow import check_clock
 
@@ -48,14 +50,19 @@ class TableBackend(BaseLockBackend):
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
     the seconds (5) after which a statement without an answer counts as failed; ``SQL``, which is
     ``"auto"`` or, to have Django's ORM write the statements also where there are better ones (on
-    SQLite, PostgreSQL and MariaDB), ``"portable"``.
+    SQLite, PostgreSQL and MariaDB), ``"portable"``; ``DURABLE``, which on PostgreSQL may be False
+    so that no statement of a lock waits for the server's disk.
     """
 
     thread_sensitive = True
     cleans = True
     grace: ClassVar[float] = 1.0
     store_errors = (DatabaseError, InterfaceError)
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "SQL": _whose_sql}
+    options: ClassVar[OptionSpec] = {
+        **BaseLockBackend.options,
+        "SQL": _whose_sql,
+        "DURABLE": judge_durable,
+    }
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -67,6 +74,7 @@ class TableBackend(BaseLockBackend):
                 f"not {database!r}."
             )
         self.database = database
+        self._durable = is_durable(alias, self.opts, connections[database])
         self._connections = Connections(database)
         self._statements: Statements | None = None
         # When a name was last refused: see Statements.attempt.
@@ -91,7 +99,7 @@ class TableBackend(BaseLockBackend):
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         text = None if self.opts.get("SQL") == "portable" else _text_for(connection)
         if text is not None:
-            return TextStatements(text)
+            return TextStatements(text if self._durable else POSTGRESQL_HASTY)
         check_clock(connection)
         return PortableStatements()
 

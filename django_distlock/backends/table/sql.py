@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...values import Claim, Grant, Refusal
 
-__all__ = ["MARIADB", "POSTGRESQL", "SQLITE", "Dialect"]
+__all__ = ["MARIADB", "POSTGRESQL", "POSTGRESQL_HASTY", "SQLITE", "Dialect"]
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
@@ -199,6 +199,19 @@ POSTGRESQL: Final = _dialect(
     remove=_PG_REMOVE,
     acquire=_PG_ACQUIRE,
     acquire_soon=_PG_ACQUIRE.replace("WHERE NOT", f"WHERE {_PG_PATIENCE} AND NOT", 1),
+)
+
+# The same for this transaction, which is this statement, so that it costs no round trip and is no
+# property of the session: its commit does not wait for the disk (nor for a standby).
+_PG_HASTE: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
+
+POSTGRESQL_HASTY: Final = replace(
+    POSTGRESQL,
+    acquire=POSTGRESQL.acquire.replace("WHERE NOT", f"WHERE {_PG_HASTE} AND NOT", 1),
+    acquire_soon=POSTGRESQL.acquire_soon.replace("WHERE set", f"WHERE {_PG_HASTE} AND set", 1),
+    renew=f"{POSTGRESQL.renew} AND {_PG_HASTE}",
+    renew_many=f"{POSTGRESQL.renew_many} AND {_PG_HASTE}",
+    release=f"{POSTGRESQL.release} AND {_PG_HASTE}",
 )
 
 _MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
