@@ -24,7 +24,7 @@ from .flow import Flow
 from .guard import Guard
 from .handler import locks
 from .held import Hold, State
-from .holder import this_holder
+from .holder import this_note
 from .lease import Lease
 from .names import check_name
 from .signals import Tell, lock_acquired, lock_contended
@@ -238,7 +238,7 @@ class Lock(Guard[Lease], Decorates):
 
     def _note(self, name: str) -> str:
         try:
-            return Note(this_holder(), self.metadata or {}).dumps()
+            return this_note(self.metadata)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using

@@ -86,11 +86,11 @@ class Bare(Adapter):
         return parameters
 
     def _claim(self, key: str) -> Any:
-        from django_distlock.holder import this_holder
-        from django_distlock.values import Claim, Note
+        from django_distlock.holder import this_note
+        from django_distlock.values import Claim
 
         # The note as the library writes it: a row without one would be shorter.
-        return Claim(key, self._backend.key(key), self._owner, 30.0, Note(this_holder()).dumps())
+        return Claim(key, self._backend.key(key), self._owner, 30.0, this_note(None))
 
 
 class BarePrepared(Bare):
