@@ -28,7 +28,7 @@ from .holder import this_note
 from .lease import Lease
 from .names import check_name
 from .signals import Tell, lock_acquired, lock_contended
-from .transactions import Ask, Block, begun_by_hand, is_pending, open_blocks, sweep
+from .transactions import Ask, Block, is_pending, open_transactions, sweep
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim, Note, Refusal
 from .watchdog import abandon, watchdog
@@ -91,8 +91,8 @@ class Lock(Guard[Lease], Decorates):
         return replace(self, name=fill(self.name, arguments, self.using))
 
     def _obtain(self, wait: Wait, until: str | None) -> Flow[Lease]:
-        waits = (wait, self.wait, locks[self.using].conf.wait)
-        given = next(w for w in waits if w is not UNSET)
+        given = self.wait if wait is UNSET else wait
+        given = locks[self.using].conf.wait if given is UNSET else given
         patience = check_wait(given, name=self._plain_name(), alias=self.using)
         return self._obtain_in(patience, patience, until)
 
@@ -189,14 +189,15 @@ class Lock(Guard[Lease], Decorates):
             raise InvalidLockError(f"until is None or 'commit', not {until!r}", **where)
         if until is None and backend.conf.in_transaction != "error":
             return []
-        blocks: list[Block] = yield Ask(open_blocks)
+        found: tuple[list[Block], bool] = yield Ask(open_transactions)
+        blocks, by_hand = found
         if until == "commit":
             if not blocks:
                 raise LockInTransactionError(
                     "until='commit' needs an open transaction.atomic() block", **where
                 )
             return blocks
-        if blocks or (yield Ask(begun_by_hand)):
+        if blocks or by_hand:
             raise LockInTransactionError(
                 "The lock is taken inside an open transaction and would be free before the "
                 "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",
