@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
+from .cursor import cursor_of
 from .sql import Dialect
 
 __all__ = ["Row", "Statements", "TextStatements"]
@@ -115,7 +116,7 @@ class TextStatements(Statements):
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
     ) -> set[str]:
         dialect = self.dialect
-        with connection.cursor() as cursor:
+        with cursor_of(connection) as cursor:
             cursor.execute(*dialect.many(dialect.renew_many, claims, ttl))
             if cursor.rowcount == len(claims):
                 return {claim.owner for claim in claims}
@@ -126,7 +127,7 @@ class TextStatements(Statements):
         return self._update(connection, self.dialect.release, claim)
 
     def _update(self, connection: BaseDatabaseWrapper, sql: str, claim: Claim) -> bool:
-        with connection.cursor() as cursor:
+        with cursor_of(connection) as cursor:
             cursor.execute(sql, self.dialect.parameters(claim, ""))
             return bool(cursor.rowcount == 1)
 
@@ -145,7 +146,7 @@ class TextStatements(Statements):
         return [(digest, bool(idle)) for digest, idle in rows]
 
     def remove(self, connection: BaseDatabaseWrapper, digests: Sequence[str], older: int) -> int:
-        with connection.cursor() as cursor:
+        with cursor_of(connection) as cursor:
             cursor.execute(*self.dialect.removing(digests, older))
             return int(cursor.rowcount)
 
@@ -154,6 +155,6 @@ class TextStatements(Statements):
 
 
 def _fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
-    with connection.cursor() as cursor:
+    with cursor_of(connection) as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())
