@@ -150,11 +150,13 @@ def test_a_cursor_method_that_was_replaced_is_called(
 
 
 def test_an_event_loop_is_refused_as_by_django(store: str) -> None:
+    connection = connections[store]  # asked for on the loop, it would be another one
+
     async def main() -> None:
-        with cursor_of(connections[store]):
+        with cursor_of(connection):
             pass
 
-    ask(connections[store])
+    ask(connection)
     with pytest.raises(SynchronousOnlyOperation):
         asyncio.run(main())
 

@@ -28,8 +28,8 @@ class cursor_of:
     It is Django's own wrapper of a cursor, so what Django does at each statement is done. What it
     does when a cursor is made is looked at here, and where it matters one is made: the connection
     is another or was opened anew, `connection.cursor` was replaced (by the guard of tests without
-    a database, or by tools that measure), queries are logged or have wrappers around them, or an
-    event loop runs here, and Django refuses.
+    a database, or by tools that measure), queries are logged, or an event loop runs here, where
+    Django refuses.
     """
 
     __slots__ = ("_connection", "_keeping", "_used")
@@ -39,13 +39,10 @@ class cursor_of:
 
     def __enter__(self) -> Any:
         connection = self._connection
-        # Taken out while it is in use: the handler of a signal may ask the store meanwhile.
+        # Taken out while it is in use: a wrapper around queries, or the handler of a signal, may
+        # ask the store meanwhile.
         kept, _thread.kept = _thread.kept, None
-        self._keeping = not (
-            connection.queries_logged
-            or connection.execute_wrappers
-            or asyncio._get_running_loop() is not None
-        )
+        self._keeping = not connection.queries_logged and asyncio._get_running_loop() is None
         make: Any = connection.cursor
         if kept and self._keeping and kept[0] == make and kept[1] is connection.connection:
             self._used = kept
