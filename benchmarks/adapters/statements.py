@@ -64,6 +64,9 @@ class Bare(Adapter):
         parameters = self._parameters(key)
         self._execute(self._acquire, parameters)
         rows = self._cursor.fetchall()
+        if not rows and self._dialect.create:
+            self._execute(self._dialect.create, parameters)
+            rows = self._cursor.fetchall()
         return key if rows and rows[0][0] == self._owner else None
 
     def release(self, handle: str) -> None:
