@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -116,8 +116,10 @@ class Lock(Guard[Lease], Decorates):
             mine = next((hold for hold in kept if _is_on(hold, backend, key)), None)
         if mine is not None and (again := (yield from self._again(mine))) is not None:
             return again
-        blocks = yield from self._transactions(backend, name, until)
-        claim = Claim(name, key, secrets.token_hex(16), ttl, note)
+        blocks: list[Block] = []
+        if until is not None or backend.conf.in_transaction == "error":
+            blocks = yield from self._transactions(name, until)
+        claim = Claim(name, key, os.urandom(16).hex(), ttl, note)
         place = backend.place()
         started = backend.clock()
         answer = yield from flow.acquire(
@@ -180,15 +182,11 @@ class Lock(Guard[Lease], Decorates):
             alias=self.using,
         )
 
-    def _transactions(
-        self, backend: BaseLockBackend, name: str, until: str | None
-    ) -> Flow[list[Block]]:
+    def _transactions(self, name: str, until: str | None) -> Flow[list[Block]]:
         """Judge the open transactions; return those that the release has to wait for."""
         where: Where = {"name": name, "alias": self.using}
         if until not in (None, "commit"):
             raise InvalidLockError(f"until is None or 'commit', not {until!r}", **where)
-        if until is None and backend.conf.in_transaction != "error":
-            return []
         found: tuple[list[Block], bool] = yield Ask(open_transactions)
         blocks, by_hand = found
         if until == "commit":

@@ -45,6 +45,7 @@ def key_of(prefix: str, name: str) -> str:
     return digest.hexdigest()
 
 
+@functools.lru_cache(1024)
 def readable(name: str) -> str:
     """Return ``name`` in printable ASCII, for a text column or a terminal.
 

@@ -108,7 +108,7 @@ def own_connection(database: str) -> BaseDatabaseWrapper:
     return own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """A step of a flow: run a function on the thread that has the caller's transactions."""
 

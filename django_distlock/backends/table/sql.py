@@ -63,16 +63,17 @@ class Dialect:
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
 
-    def parameters(self, claim: Claim, name: str) -> dict[str, Any]:
-        """Return the parameters of acquire, renew and release; ``name`` is readable ASCII."""
-        return {
-            "key": claim.key,
-            "name": name,
-            "owner": claim.owner,
-            "ttl": max(1, round(claim.ttl * 1_000_000)),
-            "note": claim.note,
-            **self.clock(),
-        }
+    def parameters(self, claim: Claim) -> dict[str, Any]:
+        """Return the parameters of release and look."""
+        return {"key": claim.key, "owner": claim.owner, **self.clock()}
+
+    def renewing(self, claim: Claim) -> dict[str, Any]:
+        """Return the parameters of renew."""
+        return {**self.parameters(claim), "ttl": max(1, round(claim.ttl * 1_000_000))}
+
+    def acquiring(self, claim: Claim, name: str) -> dict[str, Any]:
+        """Return the parameters of acquire; ``name`` is readable ASCII."""
+        return {**self.renewing(claim), "name": name, "note": claim.note}
 
     def many(self, sql: str, claims: Sequence[Claim], ttl: float) -> tuple[str, dict[str, Any]]:
         """Return ``sql`` with a placeholder for each claim's key and owner, and the parameters."""
@@ -107,7 +108,7 @@ class Dialect:
         """
         if look_first and (held := self.held(fetch, claim)) is not None:
             return held
-        parameters = self.parameters(claim, name)
+        parameters = self.acquiring(claim, name)
         acquire, create = self.acquire, self.create
         if patience is not None:
             milliseconds = max(1, round(patience * 1000))
@@ -127,7 +128,7 @@ class Dialect:
 
     def held(self, fetch: Fetch, claim: Claim) -> Refusal | None:
         """Look, without asking for a write lock, and return the refusal if another holds it."""
-        rows = fetch(self.look, self.parameters(claim, ""))
+        rows = fetch(self.look, self.parameters(claim))
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))

@@ -110,7 +110,7 @@ class TextStatements(Statements):
         return self.dialect.held(lambda sql, given: _fetch(connection, sql, given), claim)
 
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        return self._update(connection, self.dialect.renew, claim)
+        return _update(connection, self.dialect.renew, self.dialect.renewing(claim))
 
     def renew_many(
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
@@ -124,12 +124,7 @@ class TextStatements(Statements):
             return {owner for (owner,) in cursor.fetchall()}
 
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        return self._update(connection, self.dialect.release, claim)
-
-    def _update(self, connection: BaseDatabaseWrapper, sql: str, claim: Claim) -> bool:
-        with cursor_of(connection) as cursor:
-            cursor.execute(sql, self.dialect.parameters(claim, ""))
-            return bool(cursor.rowcount == 1)
+        return _update(connection, self.dialect.release, self.dialect.parameters(claim))
 
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
         rows = self._select(connection, self.dialect.inspect, key=key)
@@ -152,6 +147,12 @@ class TextStatements(Statements):
 
     def _select(self, connection: BaseDatabaseWrapper, sql: str, **given: Any) -> list[Row]:
         return _fetch(connection, sql, {**given, **self.dialect.clock()})
+
+
+def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> bool:
+    with cursor_of(connection) as cursor:
+        cursor.execute(sql, parameters)
+        return bool(cursor.rowcount == 1)
 
 
 def _fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
