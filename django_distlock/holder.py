@@ -36,7 +36,7 @@ def _site() -> tuple[str, int, str]:
     while frame is not None:
         code = frame.f_code
         if not _is_inside(code.co_filename):
-            return code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)
+            return code.co_filename, frame.f_lineno, code.co_qualname
         frame = frame.f_back
     return "", 0, ""
 
@@ -53,20 +53,16 @@ def this_note(metadata: Mapping[str, Any] | None) -> str:
     Raises TypeError or ValueError when JSON cannot hold the metadata.
     """
     task = this_task()
-    file, line, function = _site()
-    who = (
-        os.getpid(),
-        threading.current_thread().name,
-        "" if task is None else task.get_name(),
-        f"{file}:{line} {function}" if file else "",
-    )
+    name = "" if task is None else task.get_name()
+    who = (os.getpid(), threading.current_thread().name, name, *_site())
     return Note(_holder(*who), metadata).dumps() if metadata else _plain_note(*who)
 
 
-def _holder(pid: int, thread: str, task: str, site: str) -> Holder:
+def _holder(pid: int, thread: str, task: str, file: str, line: int, function: str) -> Holder:
+    site = f"{file}:{line} {function}" if file else ""
     return Holder(host=_HOST, pid=pid, thread=thread, task=task, site=site)
 
 
 @functools.lru_cache(1024)
-def _plain_note(pid: int, thread: str, task: str, site: str) -> str:
-    return Note(_holder(pid, thread, task, site)).dumps()
+def _plain_note(*who: Any) -> str:
+    return Note(_holder(*who)).dumps()
