@@ -115,7 +115,8 @@ def test_queries_are_logged_from_the_next_one_on(store: str, name: str) -> None:
 
 
 def test_wrappers_are_called_and_may_use_the_lock_themselves(store: str, name: str) -> None:
-    pair(name, store)
+    for each in (name, f"{name}:inner"):
+        pair(each, store)
     seen: list[str] = []
 
     def wrapper(execute: Any, sql: str, *more: Any) -> Any:
