@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Watch", "within"]
+__all__ = ["Watch", "descriptor_of", "within"]
 
 TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
 IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
@@ -67,7 +67,7 @@ class _Sentry:
                     return
 
 
-def _descriptor(driver_connection: Any) -> int | None:
+def descriptor_of(driver_connection: Any) -> int | None:
     """Return the descriptor of the socket, or None if there is none, or none any more."""
     fileno = getattr(driver_connection, "fileno", None)
     try:
@@ -97,7 +97,7 @@ class within:
     __slots__ = ("_number", "_watch")
 
     def __init__(self, driver_connection: Any, seconds: float) -> None:
-        descriptor = _descriptor(driver_connection)
+        descriptor = descriptor_of(driver_connection)
         self._watch = None
         if descriptor is not None:
             self._watch = Watch(descriptor, time.monotonic() + seconds)
