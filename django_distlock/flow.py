@@ -64,7 +64,7 @@ class Store(Protocol):
     async def acall(self, verb: str, *args: Any, name: str | None) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Ask the store: a primitive of the backend, and its arguments."""
 
@@ -82,7 +82,7 @@ class Call:
         return await self.store.acall(self.verb, *self.args, name=self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pause(Call):
     """Wait until trying again may help."""
 

@@ -102,7 +102,7 @@ class Connections:
 
     def _lend(self) -> Borrowed:
         own = own_connection(self.database)
-        if on_worker() and "pool" in own.settings_dict["OPTIONS"]:
+        if "pool" in own.settings_dict["OPTIONS"] and on_worker():
             # With all of the pool's connections in the hands of holders, none could be renewed.
             return Borrowed(self._take(own), private=True)
         if own.in_atomic_block:

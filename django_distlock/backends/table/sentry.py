@@ -12,8 +12,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,22 +88,28 @@ def _shut(descriptor: int) -> None:
 _sentry = _Sentry()
 
 
-@contextmanager
-def within(driver_connection: Any, seconds: float) -> Iterator[Watch | None]:
+class within:
     """Let what happens in the block wait ``seconds`` at most for ``driver_connection``'s server.
 
-    Yields the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
+    Gives the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
     """
-    descriptor = descriptor_of(driver_connection)
-    if descriptor is None:
-        yield None
-        return
-    watch = Watch(descriptor, time.monotonic() + seconds)
-    number = _sentry.add(watch)
-    try:
-        yield watch
-    finally:
-        _sentry.remove(number)
+
+    __slots__ = ("_number", "_watch")
+
+    def __init__(self, driver_connection: Any, seconds: float) -> None:
+        descriptor = descriptor_of(driver_connection)
+        self._watch = None
+        if descriptor is not None:
+            self._watch = Watch(descriptor, time.monotonic() + seconds)
+
+    def __enter__(self) -> Watch | None:
+        if self._watch is not None:
+            self._number = _sentry.add(self._watch)
+        return self._watch
+
+    def __exit__(self, *_: object) -> None:
+        if self._watch is not None:
+            _sentry.remove(self._number)
 
 
 def _forget_parent() -> None:
