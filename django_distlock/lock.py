@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -119,7 +119,7 @@ class Lock(Guard[Lease], Decorates):
         blocks: list[Block] = []
         if until is not None or backend.conf.in_transaction == "error":
             blocks = yield from self._transactions(name, until)
-        claim = Claim(name, key, os.urandom(16).hex(), ttl, note)
+        claim = Claim(name, key, secrets.token_hex(16), ttl, note)
         place = backend.place()
         started = backend.clock()
         answer = yield from flow.acquire(

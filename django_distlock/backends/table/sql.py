@@ -216,8 +216,10 @@ _PG_HASTE: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
 
 POSTGRESQL_HASTY: Final = replace(
     POSTGRESQL,
-    acquire=POSTGRESQL.acquire.replace("WHERE NOT", f"WHERE {_PG_HASTE} AND NOT", 1),
-    acquire_soon=POSTGRESQL.acquire_soon.replace("WHERE set", f"WHERE {_PG_HASTE} AND set", 1),
+    acquire=POSTGRESQL.acquire.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    acquire_soon=POSTGRESQL.acquire_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    create=POSTGRESQL.create.replace("ON CONFLICT", f"WHERE {_PG_HASTE} ON CONFLICT", 1),
+    create_soon=POSTGRESQL.create_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
     renew=f"{POSTGRESQL.renew} AND {_PG_HASTE}",
     renew_many=f"{POSTGRESQL.renew_many} AND {_PG_HASTE}",
     release=f"{POSTGRESQL.release} AND {_PG_HASTE}",
