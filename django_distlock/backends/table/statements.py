@@ -10,7 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
-from .sql import Dialect
+from .sql import Dialect, Room
 
 __all__ = ["Row", "Statements", "TextStatements"]
 
@@ -26,6 +26,8 @@ class Statements(ABC):
 
     looks = True
     """Whether `held` tells a loser who holds the lock."""
+    room: Room | None = None
+    """The server's own queue for waiters, if it has one."""
 
     @abstractmethod
     def attempt(
@@ -89,6 +91,7 @@ class TextStatements(Statements):
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.looks = bool(dialect.look)
+        self.room = dialect.room
 
     def attempt(
         self,
