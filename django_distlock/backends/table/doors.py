@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from django.db.utils import Error
 from ...clock import Clock
 from ...worker import Worker
 from . import errors
-from .sentry import twin_of
+from .connection import mute
+from .sentry import descriptor_of, twin_of
 from .sql import Room
 
 __all__ = ["Door", "Doors", "room_of"]
@@ -60,6 +62,7 @@ class Door:
         self._within = within
         self._clock = clock
         self._twin: socket.socket | None = None
+        self._descriptor: int | None = None  # which a driver does not tell while it waits
         self._shut = False
         self._round_trip = math.inf
 
@@ -101,6 +104,7 @@ class Door:
         connection = self.connection
         if connection is None:
             connection = self._connect()
+            self._descriptor = descriptor_of(connection.connection)
             self.connection, self._twin = connection, twin_of(connection.connection)
         digest = room_of(str(connection.settings_dict["NAME"]), key)
 
@@ -131,7 +135,10 @@ class Door:
 
     def forget_parent(self) -> BaseDatabaseWrapper | None:
         """Close, in a forked child, what is only its own; return the parent's connection."""
-        if self._twin is not None:
+        if self._twin is not None and self._descriptor is not None:
+            with suppress(OSError):  # the driver has closed it just now
+                if os.path.sameopenfile(self._twin.fileno(), self._descriptor):
+                    mute(self._descriptor)
             self._twin.close()
         return self.connection
 

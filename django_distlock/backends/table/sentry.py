@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Watch", "twin_of", "within"]
+__all__ = ["Watch", "descriptor_of", "twin_of", "within"]
 
 TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
 IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
@@ -69,7 +69,7 @@ class _Sentry:
                     return
 
 
-def _descriptor(driver_connection: Any) -> int | None:
+def descriptor_of(driver_connection: Any) -> int | None:
     """Return the descriptor of the socket, or None if there is none, or none any more."""
     fileno = getattr(driver_connection, "fileno", None)
     try:
@@ -93,7 +93,7 @@ def twin_of(driver_connection: Any) -> socket.socket | None:
     Asked for before: drivers answer no questions while they wait. It has a descriptor of its own,
     which can be no stranger's later, and has to be closed, too.
     """
-    descriptor = _descriptor(driver_connection)
+    descriptor = descriptor_of(driver_connection)
     return None if descriptor is None else socket.socket(fileno=os.dup(descriptor))
 
 
@@ -106,7 +106,7 @@ def within(driver_connection: Any, seconds: float) -> Iterator[Watch | None]:
 
     Yields the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
     """
-    descriptor = _descriptor(driver_connection)
+    descriptor = descriptor_of(driver_connection)
     if descriptor is None:
         yield None
         return
