@@ -14,7 +14,7 @@ from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.memory import MemoryBackend
 from tests.conftest import SERVERS
-from tests.contract.connections import open_files, open_sockets
+from tests.contract.connections import open_files, sockets_in_use
 from tests.servers import DatabaseServer, chosen
 
 
@@ -103,7 +103,7 @@ class OnServer(LockBackendContract):
             self.server.resume()
 
     def open_connections(self) -> int:
-        return open_sockets(self.server.port)
+        return sockets_in_use(self.backend(), self.server.port)
 
 
 if "postgresql" in chosen():

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 
 from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
 from tests.conftest import SERVERS
-from tests.contract.connections import open_sockets
+from tests.contract.connections import sockets_in_use
 from tests.servers import chosen
 
 ASKED = {
@@ -23,7 +23,7 @@ class AtLevel(Exclusion, Fencing, Waiting):
     """The core of the suite, at an isolation level: alias "<store> <level>"."""
 
     def open_connections(self) -> int:
-        return open_sockets(SERVERS[self.alias.split()[0]].port)
+        return sockets_in_use(self.backend(), SERVERS[self.alias.split()[0]].port)
 
     @pytest.mark.parametrize("block", ["autocommit", "transaction"])
     def test_the_level_is_that_of_the_name(self, block: str) -> None:

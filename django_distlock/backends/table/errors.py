@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
-__all__ = ["Outrun", "Overdue", "is_conflict", "remedy"]
+__all__ = ["Outrun", "Overdue", "is_conflict", "is_wait_over", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
@@ -43,6 +43,18 @@ def is_conflict(error: Exception) -> bool:
     if code is not None:
         return (code & 0xFF) in _SQLITE
     return bool(driver.args) and driver.args[0] in _MARIADB
+
+
+def is_wait_over(error: Exception) -> bool:
+    """Tell whether a wait in the waiting room has ended by its limit, or by a limit of the user's.
+
+    PostgreSQL: lock_timeout, dead lock, statement_timeout. MariaDB answers without an error, but
+    has a dead lock (1213), a statement's time (1969) and KILL QUERY (1317) as well.
+    """
+    driver: Any = error.__cause__ or error
+    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    number = driver.args[0] if driver.args else None
+    return state in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969}
 
 
 def remedy(error: Exception, database: str) -> str:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Watch", "descriptor_of", "within"]
+__all__ = ["Watch", "descriptor_of", "twin_of", "within"]
 
 TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
 IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
@@ -83,6 +83,16 @@ def _shut(descriptor: int) -> None:
             twin.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # it is closed or not connected already, so nobody waits on it
+
+
+def twin_of(driver_connection: Any) -> socket.socket | None:
+    """Return a socket by which a connection can be shut while another thread waits on it.
+
+    Asked for before: drivers answer no questions while they wait. It has a descriptor of its own,
+    which can be no stranger's later, and has to be closed, too.
+    """
+    descriptor = descriptor_of(driver_connection)
+    return None if descriptor is None else socket.socket(fileno=os.dup(descriptor))
 
 
 _sentry = _Sentry()

@@ -32,6 +32,18 @@ def _host_clock() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """The lock of the server's own that waiters of a name queue for, see `room.py`.
+
+    ``parameters`` is given a digest in hexadecimal and the seconds to wait.
+    """
+
+    enter: str
+    leave: str
+    parameters: Callable[[str, float], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """The SQL of one database.
 
@@ -62,6 +74,7 @@ class Dialect:
     create_soon: str = ""
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
+    room: Room | None = None
 
     def parameters(self, claim: Claim) -> dict[str, Any]:
         """Return the parameters of release and look."""
@@ -166,6 +179,17 @@ def _dialect(
 
 _PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
+_PG_ROOM: Final = Room(
+    # In one message, which the server makes one transaction: the limit ends with it, and an error
+    # leaves nothing open.
+    enter="SELECT set_config('lock_timeout', %(limit)s, true); SELECT pg_advisory_lock(%(room)s)",
+    leave="SELECT pg_advisory_unlock(%(room)s)",
+    parameters=lambda digest, seconds: {
+        "room": int(digest[:16], 16) >> 1,  # a bigint has 63 bits and a sign
+        "limit": f"{max(1, round(seconds * 1000))}ms",
+    },
+)
+
 # Rows that somebody is about to take are left to him. In a CTE, so that it is run once only.
 _PG_REMOVE: Final = """
 WITH idle AS (SELECT digest FROM distlock_lock WHERE digest IN ({keys}) FOR UPDATE SKIP LOCKED)
@@ -208,6 +232,7 @@ POSTGRESQL: Final = _dialect(
     acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {_PG_PATIENCE} AND", 1),
     create=_PG_CREATE,
     create_soon=_PG_CREATE.replace("ON CONFLICT", f"WHERE {_PG_PATIENCE} ON CONFLICT", 1),
+    room=_PG_ROOM,
 )
 
 # The same for this transaction, which is this statement, so that it costs no round trip and is no
@@ -248,6 +273,11 @@ MARIADB: Final = _dialect(
     _MY_NOW,
     acquire=_MY_ACQUIRE,
     acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
+    room=Room(
+        enter="SELECT GET_LOCK(%(room)s, %(limit)s)",
+        leave="SELECT RELEASE_LOCK(%(room)s)",
+        parameters=lambda digest, seconds: {"room": f"distlock:{digest[:40]}", "limit": seconds},
+    ),
 )
 
 SQLITE: Final = _dialect(

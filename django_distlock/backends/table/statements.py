@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ...names import readable
 from ...values import Claim, Grant, Refusal
 from .cursor import cursor_of
-from .sql import Dialect
+from .sql import Dialect, Room
 
 __all__ = ["Row", "Statements", "TextStatements"]
 
@@ -27,6 +27,8 @@ class Statements(ABC):
 
     looks = True
     """Whether `held` tells a loser who holds the lock."""
+    room: Room | None = None
+    """The server's own queue for waiters, if it has one."""
 
     @abstractmethod
     def attempt(
@@ -90,6 +92,7 @@ class TextStatements(Statements):
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.looks = bool(dialect.look)
+        self.room = dialect.room
 
     def attempt(
         self,
