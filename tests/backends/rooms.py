@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +13,7 @@ from typing import Any
 from django.db import connections
 
 from django_distlock import Lease, lock, locks
-from django_distlock.backends.table import doors, room
+from django_distlock.backends.table import room, serverdoor
 from tests.backends.tools import LIMIT, Elsewhere, elsewhere, table
 
 TAKEN = {
@@ -59,7 +62,7 @@ def in_line(alias: str) -> int:
 
 def connected(alias: str) -> int:
     """Return how many connections this process has for waiting."""
-    return rooms(alias)._doors.connected()
+    return rooms(alias)._doors.open()
 
 
 def left(alias: str) -> bool:
@@ -73,7 +76,9 @@ def is_taken(database: str, name: str, alias: str | None = None) -> bool:
     def ask() -> bool:
         connection = connections[database]
         using = alias or database
-        digest = doors.room_of(str(connection.settings_dict["NAME"]), locks[using].key(name))
+        if connection.vendor == "sqlite":
+            return _is_locked(str(connection.settings_dict["NAME"]), locks[using].key(name))
+        digest = serverdoor.room_of(str(connection.settings_dict["NAME"]), locks[using].key(name))
         asking = table(using).statements().room
         assert asking is not None
         with connection.cursor() as cursor:
@@ -81,6 +86,14 @@ def is_taken(database: str, name: str, alias: str | None = None) -> bool:
             return bool(cursor.fetchone()[0])
 
     return elsewhere(ask)
+
+
+def _is_locked(database: str, key: str) -> bool:
+    from django_distlock.backends.table.filedoor import SUFFIX, asking
+
+    with open(os.path.realpath(database) + SUFFIX, "rb+") as file:
+        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, asking(fcntl.F_WRLCK, key))
+    return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
 
 
 def waiter(

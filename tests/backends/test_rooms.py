@@ -33,6 +33,7 @@ from tests.backends.rooms import (
 from tests.backends.tools import (
     LIMIT,
     SERVERS,
+    STORES,
     Elsewhere,
     database_alias,
     lock_alias,
@@ -42,10 +43,13 @@ from tests.backends.tools import (
 )
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=[*SERVERS, *(store for store in STORES if store == "sqlite")])
 def store(request: pytest.FixtureRequest) -> str:
-    """Each database server of this run."""
+    """Each database of this run that has a queue."""
     return str(request.param)
+
+
+on_servers = pytest.mark.parametrize("store", SERVERS)
 
 
 @pytest.fixture
@@ -147,6 +151,7 @@ def test_a_wait_that_ends_leaves_the_room(alias: str, store: str, name: str) -> 
 # -- connections -----------------------------------------------------------------------------------
 
 
+@on_servers
 def test_however_many_wait_the_connections_are_few(
     store: str, quiet: dict[str, Any], name: str
 ) -> None:
@@ -196,6 +201,7 @@ def test_connections_are_closed_when_nobody_waits_any_more(
     eventually(lambda: connected(alias) == 0)
 
 
+@on_servers
 def test_closing_the_alias_ends_all_sessions(store: str, quiet: dict[str, Any], name: str) -> None:
     """Also that of one who waits at the door, and goes on by polling."""
     with database_alias("own", quiet), lock_alias("own", LOCATION="own", WAIT=LIMIT) as alias:

@@ -22,9 +22,11 @@ from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusa
 from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .connection import PARKED, Borrowed, Connections, is_testing, limited
+from .connection import PARKED, Borrowed, Connections, file_of, is_testing, limited
+from .doors import Door
 from .portable import PortableStatements
 from .room import Rooms
+from .serverdoor import ServerDoor
 from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect
 from .statements import Row, Statements, TextStatements
 from .utcnow import check_clock
@@ -47,8 +49,8 @@ class TableBackend(BaseLockBackend):
     ``"auto"`` or, to have Django's ORM write the statements also where there are better ones (on
     SQLite, PostgreSQL and MariaDB), ``"portable"``; ``DURABLE``, which on PostgreSQL may be False
     so that no statement of a lock waits for the server's disk; ``WAITING``, how waiters wait:
-    ``"queue"`` in a queue of the server's own, or ``"poll"``; ``ROOMS``, the connections (4) that a
-    process may use to queue.
+    ``"queue"`` in a queue of the server's or the kernel's, or ``"poll"``; ``ROOMS``, the
+    connections (4) that a process may use to queue.
     """
 
     thread_sensitive = True
@@ -98,11 +100,18 @@ class TableBackend(BaseLockBackend):
         return self._statements
 
     def _open_rooms(self, statements: Statements) -> Rooms | None:
-        if not self.notifies or statements.room is None:
+        if not self.notifies:
             return None
-        connect = partial(self._connections.for_a_room, self.command_timeout)
+        make: Callable[[], Door] | None = None
+        if statements.room is not None:
+            connect = partial(self._connections.for_a_room, self.command_timeout)
+            make = partial(ServerDoor, statements.room, connect, limited, self.clock)
+        elif (path := self._connections.execute(file_of, self.command_timeout)) is not None:
+            from .filedoor import FileDoor  # what it needs is not on every system
+
+            make = partial(FileDoor, path, self.clock)
         most = self.opts.get("ROOMS", options.ROOMS)
-        return Rooms(statements.room, connect, limited, self.clock, most)
+        return None if make is None else Rooms(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         text = None if self.opts.get("SQL") == "portable" else _text_for(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -53,6 +54,13 @@ SPEC: Final[OptionSpec] = {
 }
 
 
+def _has_queue(connection: Any) -> bool:
+    if connection.vendor == "sqlite":
+        # The kernel's, on the file (see filedoor.py), of which only Linux has the right kind.
+        return sys.platform == "linux" and not connection.is_in_memory_db()
+    return connection.vendor in ("postgresql", "mysql")
+
+
 def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
     """Tell whether waiters queue in the server: where it has a queue, unless told to poll.
 
@@ -61,7 +69,7 @@ def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper
     transaction pooler, nor with a psycopg pool.
     """
     portable = given.get("SQL") == "portable"
-    has_queue = connection.vendor in ("postgresql", "mysql") and not portable
+    has_queue = not portable and _has_queue(connection)
     if "WAITING" in given:
         if given["WAITING"] == "queue" and not has_queue:
             which = "the portable SQL" if portable else connection.display_name

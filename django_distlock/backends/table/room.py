@@ -17,6 +17,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -26,9 +27,8 @@ from django.db.utils import Error
 from ...clock import Clock
 from ...values import Claim
 from ...worker import Worker
-from .doors import Connect, Door, Doors, Within
+from .doors import Door, Doors
 from .line import Line, Visit
-from .sql import Room
 
 __all__ = ["Rooms"]
 
@@ -47,14 +47,12 @@ POLITE_EVERY = 0.1  # seconds between two times that such a loop goes to the roo
 class Rooms:
     """The waiting rooms that this process has a foot in, by the key of the lock.
 
-    ``connect`` makes a connection of our own, ``within`` does work on it with a limit in seconds;
-    ``most`` is the number of connections. With all of them in use, `queue` says False.
+    ``make`` makes a door, ``most`` is the number of doors. With all of them in use, `queue` says
+    False.
     """
 
-    def __init__(
-        self, room: Room, connect: Connect, within: Within, clock: Clock, most: int
-    ) -> None:
-        self._make_doors = partial(Doors, room, connect, within, clock, most)
+    def __init__(self, make: Callable[[], Door], clock: Clock, most: int) -> None:
+        self._make_doors = partial(Doors, make, most)
         self._clock = clock
         self._reset()
 
@@ -68,7 +66,7 @@ class Rooms:
         self._freed: dict[str, float] = {}
         self._closed_until = 0.0
         self._closed = False
-        self._worker = Worker("distlock-rooms")
+        self._worker = Worker("distlock-rooms", drained=False)
         self._looked_after = False
 
     def __contains__(self, owner: str) -> bool:
