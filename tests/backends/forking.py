@@ -292,12 +292,12 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
         multiprocessing_fork,
         multiprocessing_spawn,
         multiprocessing_forkserver,
+        in_the_waiting_room,
     )
 }
 
 ON_SERVERS: dict[str, Callable[[str], None]] = {
     "with_an_idle_connection": with_an_idle_connection,
-    "in_the_waiting_room": in_the_waiting_room,
 }
 """Those about connections that SQLite does not have."""
 

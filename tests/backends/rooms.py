@@ -91,7 +91,9 @@ def is_taken(database: str, name: str, alias: str | None = None) -> bool:
 def _is_locked(database: str, key: str) -> bool:
     from django_distlock.backends.table.filedoor import SUFFIX, asking
 
-    with open(os.path.realpath(database) + SUFFIX, "rb+") as file:
+    if not os.path.exists(path := os.path.realpath(database) + SUFFIX):
+        return False  # nobody has ever waited
+    with open(path, "rb+") as file:
         answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, asking(fcntl.F_WRLCK, key))
     return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
 

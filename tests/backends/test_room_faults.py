@@ -36,6 +36,7 @@ from tests.backends.rooms import (
 from tests.backends.tools import (
     LIMIT,
     SERVERS,
+    STORES,
     Elsewhere,
     database_alias,
     lock_alias,
@@ -58,7 +59,9 @@ def alias(store: str) -> Iterator[str]:
 
 # -- other processes -------------------------------------------------------------------------------
 
-on_servers = pytest.mark.parametrize("store", SERVERS)
+where_they_queue = pytest.mark.parametrize(
+    "store", [*SERVERS, *(store for store in STORES if store == "sqlite")]
+)
 
 
 async def until_taken(store: str, name: str, *, taken: bool = True) -> None:
@@ -73,7 +76,7 @@ async def until_in_line(alias: str) -> None:
         await asyncio.sleep(0.005)
 
 
-@on_servers
+@where_they_queue
 def test_a_killed_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
     async def main() -> None:
         first = await lock(name, using=alias).aacquire()
@@ -96,7 +99,7 @@ def test_a_killed_keeper_of_the_room_holds_nobody_up(alias: str, store: str, nam
     asyncio.run(main())
 
 
-@on_servers
+@where_they_queue
 def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> None:
     async def main() -> None:
         first = await lock(name, using=alias).aacquire()
@@ -118,7 +121,7 @@ def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> N
     asyncio.run(main())
 
 
-@on_servers
+@where_they_queue
 def test_a_stopped_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
     async def main() -> None:
         first = await lock(name, using=alias).aacquire()
