@@ -21,6 +21,7 @@ class Account(FencedModel):
     owner = models.CharField(max_length=300)
     balance = models.IntegerField(default=0)
     updated = models.DateTimeField(auto_now=True)
+    parent = models.ForeignKey("self", on_delete=models.CASCADE, null=True)
 
     class Meta:
         app_label = "fencing_tests"
