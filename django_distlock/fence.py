@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q
 
 from .exceptions import FenceRejectedError
@@ -162,14 +163,22 @@ def refuse_rejected(rows: models.QuerySet[M], columns: Columns, fence: Fence) ->
 
     To be called in a transaction, after the conditional write.
     """
-    refused = rows.exclude(columns.passes(fence)).order_by("pk")
-    if connections[rows.db].vendor == "mysql":
-        # There a plain SELECT reads the snapshot of the transaction, which may be older than what
-        # the UPDATE has just met.
+    refused = rows.exclude(columns.passes(fence)).order_by()
+    if _sees_old_data(connections[rows.db]):
         refused = refused.select_for_update()
     found = list(refused.values_list("pk", columns.token, columns.mark)[:MOST])
     if found:
         raise _rejected(columns, fence, found)
+
+
+def _sees_old_data(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether a SELECT may show a row as it was before what an UPDATE has just met.
+
+    So on MySQL and MariaDB, where only the SELECTs keep to the snapshot of the transaction, but not
+    at the level that Django asks for unless told otherwise.
+    """
+    level = getattr(connection, "isolation_level", None)
+    return connection.vendor == "mysql" and level != "read committed"
 
 
 def _rejected(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Self
 
 from django.db import models
 
@@ -58,7 +59,7 @@ class FencedModel(models.Model):
     fence = FencingTokenField()
     fence_mark = FenceMarkField()
 
-    objects = FencedManager()
+    objects: ClassVar[FencedManager[Self]] = FencedManager()
 
     class Meta:
         abstract = True

@@ -39,7 +39,7 @@ class Tokenless(LocMemBackend):
 def checked(account: Account, lease: Lease | None = None) -> int:
     """Do something under a lease."""
     assert lease is not None
-    return account.pk
+    return account.balance
 
 
 WRITES: dict[str, Callable[[Account, Any], object]] = {
@@ -208,7 +208,7 @@ def test_a_lock_with_another_prefix_is_another_lock(account: Account, store: str
 
 def test_the_function_is_called_with_what_was_given(account: Account) -> None:
     lease = made_up("a")
-    assert checked(account, lease) == checked(account, lease=lease) == account.pk
+    assert checked(account, lease) == checked(account, lease=lease) == account.balance
     with pytest.raises(InvalidLockError, match="not None"):
         checked(account)
     with pytest.raises(TypeError, match="missing"):

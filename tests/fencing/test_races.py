@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import pytest
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.db.models import F
 
 from django_distlock import FenceRejectedError, Lease
@@ -80,24 +81,39 @@ def test_a_write_that_waited_for_the_next_holders_is_judged_by_it(
 
 
 @pytest.mark.parametrize("store", [s for s in SERVERS if s == "mariadb"], indirect=True)
-def test_a_transaction_that_sees_old_data_is_told(store: str, name: str) -> None:
-    """On MariaDB its SELECTs see what was there at its first one; its UPDATEs see what is."""
+@pytest.mark.parametrize("watched", ["OFF", "ON"])
+def test_a_transaction_that_sees_old_data_is_told(store: str, name: str, watched: str) -> None:
+    """At REPEATABLE READ its SELECTs see what was there at its first one; its UPDATEs what is."""
     row = Account.objects.using(store).create(owner=name)
-    rows = Account.objects.using(store).filter(owner=name)
-    with connections[store].cursor() as cursor:
-        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        cursor.execute("SET SESSION innodb_snapshot_isolation = OFF")
-    with transaction.atomic(using=store):
-        assert rows.get().fence == 0
-        elsewhere(lambda: rows.all().fenced(made_up("a", TOKEN + 1)).update(balance=1))
-        assert rows.get().fence == 0
-        for write in (
-            lambda: rows.all().fenced(made_up("a")).update(balance=2),
-            lambda: rows.all().fenced(made_up("a")).filter(pk=row.pk).update(balance=2),
-            lambda: made_up("a").save(row),
-        ):
-            with pytest.raises(FenceRejectedError):
+    alias = f"{store} repeatable read"
+    rows = Account.objects.using(alias).filter(owner=name)
+    lease = made_up("a")
+    writes: list[Callable[[], object]] = [
+        lambda: rows.all().fenced(lease).update(balance=2),
+        lambda: rows.all().fenced(lease).filter(pk=row.pk).update(balance=2),
+        lambda: lease.save(row, using=alias),
+    ]
+    for number, write in enumerate(writes, start=1):
+        newer = made_up("a", TOKEN + number)
+        connections[alias].ensure_connection()
+        with connections[alias].cursor() as cursor:
+            cursor.execute(f"SET SESSION innodb_snapshot_isolation = {watched}")
+        with suppress(OperationalError), transaction.atomic(using=alias):
+            before = rows.get().fence
+            elsewhere(
+                lambda newer=newer: (
+                    Account.objects.using(store).fenced(newer).filter(pk=row.pk).update(balance=1)
+                )
+            )
+            assert rows.get().fence == before
+            # With snapshots watched the database refuses, and the transaction is at its end.
+            expected = FenceRejectedError if watched == "OFF" else OperationalError
+            with pytest.raises(expected):
                 write()
+            if watched == "ON":
+                raise OperationalError
+        assert rows.get().balance == 1
+    connections[alias].close()
 
 
 def test_of_ten_thousand_stale_writes_none_gets_through(store: str, name: str) -> None:
