@@ -53,17 +53,20 @@ SHOWN = 5  # ... and that its message names
 BATCH = 500  # rows of one statement; SQLite takes 999 parameters where it is old
 
 
-class _Kept:
+class _Kept(models.Field[Any, Any] if TYPE_CHECKING else object):  # type: ignore[misc]
     """Makes a field keep what the database has, whatever an instance says that was read before.
 
     Without it a plain `save()` of an instance read earlier would put an old token back, and let a
     stale holder through again.
     """
 
-    attname: str
-
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         return getattr(model_instance, self.attname) if add else F(self.attname)
+
+    def deconstruct(self) -> Any:
+        # Migrations name the public place, so that this module may be moved.
+        name, path, args, kwargs = super().deconstruct()
+        return name, path.replace("django_distlock.fence.", "django_distlock."), args, kwargs
 
 
 class FencingTokenField(_Kept, _Number):

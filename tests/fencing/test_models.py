@@ -116,7 +116,7 @@ def test_migrations_see_the_same_fields(model: type[models.Model]) -> None:
     for field in model._meta.local_fields:
         if isinstance(field, FencingTokenField | FenceMarkField):
             _, path, args, kwargs = field.deconstruct()
-            assert path == f"django_distlock.fence.{type(field).__name__}"
+            assert path == f"django_distlock.{type(field).__name__}"
             again = type(field)(*args, **kwargs)
             assert again.deconstruct()[1:] == field.deconstruct()[1:]
             assert (again.get_default(), again.editable) == (field.get_default(), False)
