@@ -185,4 +185,8 @@ class FencedQuerySet(models.QuerySet[M]):
         return Fenced(self.using(using), lease, columns)
 
 
-FencedManager = models.Manager.from_queryset(FencedQuerySet)
+_Manager = models.Manager.from_queryset(FencedQuerySet)
+
+
+class FencedManager(_Manager[M]):
+    """A manager whose querysets have `fenced`."""

@@ -1,15 +1,17 @@
 """Tables whose rows are fenced, in as many ways as a project may have them.
 
-Their app is not installed: `conftest.py` makes the tables.
+Their app is not installed: `conftest.py` makes the tables. So mypy's plugin does not know them
+either, and where it would tell the managers' types they are written down.
 """
 
 from __future__ import annotations
 
 import uuid
+from typing import ClassVar
 
 from django.db import models
 
-from django_distlock import FencedQuerySet, FenceMarkField, FencingTokenField
+from django_distlock import FencedManager, FencedQuerySet, FenceMarkField, FencingTokenField
 from django_distlock.models import FencedModel
 
 __all__ = ["TABLES", "Account", "Document", "Entry", "Plain", "Savings"]
@@ -23,6 +25,8 @@ class Account(FencedModel):
     updated = models.DateTimeField(auto_now=True)
     parent = models.ForeignKey("self", on_delete=models.CASCADE, null=True)
 
+    objects: ClassVar[FencedManager[Account]]
+
     class Meta:
         app_label = "fencing_tests"
 
@@ -32,12 +36,16 @@ class Savings(Account):
 
     rate = models.IntegerField(default=1)
 
+    objects: ClassVar[FencedManager[Savings]]  # type: ignore[assignment]
+
     class Meta:
         app_label = "fencing_tests"
 
 
 class Proxy(Account):
     """The same table under another name."""
+
+    objects: ClassVar[FencedManager[Proxy]]  # type: ignore[assignment]
 
     class Meta:
         app_label = "fencing_tests"
@@ -49,6 +57,8 @@ class Entry(FencedModel):
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="entries")
     amount = models.IntegerField(default=0)
+
+    objects: ClassVar[FencedManager[Entry]]
 
     class Meta:
         app_label = "fencing_tests"

@@ -88,6 +88,10 @@ def test_a_transaction_that_sees_old_data_is_told(store: str, name: str, watched
     alias = f"{store} repeatable read"
     rows = Account.objects.using(alias).filter(owner=name)
     lease = made_up("a")
+
+    def overtake(newer: Lease) -> None:
+        Account.objects.using(store).fenced(newer).filter(pk=row.pk).update(balance=1)
+
     writes: list[Callable[[], object]] = [
         lambda: rows.all().fenced(lease).update(balance=2),
         lambda: rows.all().fenced(lease).filter(pk=row.pk).update(balance=2),
@@ -100,11 +104,7 @@ def test_a_transaction_that_sees_old_data_is_told(store: str, name: str, watched
             cursor.execute(f"SET SESSION innodb_snapshot_isolation = {watched}")
         with suppress(OperationalError), transaction.atomic(using=alias):
             before = rows.get().fence
-            elsewhere(
-                lambda newer=newer: (
-                    Account.objects.using(store).fenced(newer).filter(pk=row.pk).update(balance=1)
-                )
-            )
+            elsewhere(partial(overtake, newer))
             assert rows.get().fence == before
             # With snapshots watched the database refuses, and the transaction is at its end.
             expected = FenceRejectedError if watched == "OFF" else OperationalError

@@ -163,7 +163,8 @@ def test_a_filter_that_joins(account: Account, store: str) -> None:
 
 @pytest.mark.parametrize("model", [Savings, Proxy])
 def test_inherited_fences(model: type[Account], store: str, name: str) -> None:
-    made = model._default_manager.using(store).create(owner=name)
+    made = model(owner=name)
+    made.save(using=store)
     rows = model.objects.using(store).filter(owner=name)
     assert rows.fenced(made_up("a")).filter(pk=made.pk).update(balance=1) == 1
     with pytest.raises(FenceRejectedError):
