@@ -22,7 +22,7 @@ class Fenced(Generic[M]):
 
     Not a queryset: it has no write that would go past the fence. Every write raises LeaseLostError
     or LockNotHeldError when the lease is known to be gone, before the database is asked, and
-    FenceRejectedError when the rows know better; then nothing at all was written.
+    FenceRejectedError when the rows know better; then nothing was written at all.
     """
 
     __slots__ = ("_columns", "_lease", "_one", "_rows")
@@ -51,8 +51,7 @@ class Fenced(Generic[M]):
         """Update the rows, all or none, and return how many they are.
 
         0 says that there is no such row; rows that refuse raise FenceRejectedError. The condition
-        stands in the UPDATE itself, so that no moment lies between judging and writing. With
-        ``pk=`` in the filter it is one statement.
+        stands in the UPDATE itself, so that no moment lies between judging and writing.
         """
         fence = self._begin(values)
         rows, stamp = self._rows.order_by(), self._columns.stamp(fence)

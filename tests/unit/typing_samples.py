@@ -71,7 +71,8 @@ def fenced_writes(lease: Lease, order: Order) -> None:
     assert_type(Order.objects.fenced(lease).get_or_create(pk=1), tuple[Order, bool])
     assert_type(order.fence, int)
     lease.save(order, update_fields=["parcel"])
-    lease.save(order.pk, update_fields="parcel", force=True)  # type: ignore[call-arg]
+    lease.save(order, force=True)  # type: ignore[call-arg]
+    lease.save(5)  # type: ignore[arg-type]
     Order.objects.fenced(None)  # type: ignore[arg-type]
     Order.objects.fenced(lease).bulk_create([])  # type: ignore[attr-defined]
 
@@ -86,7 +87,8 @@ def fenced_writes(lease: Lease, order: Order) -> None:
     assert_type(pack(1, lease=lease), str)
     pack("1", lease=lease)  # type: ignore[arg-type]
     pack(1)  # type: ignore[call-arg]
-    assert_type(apack(lease), Coroutine[Any, Any, int])
+    made: Coroutine[Any, Any, int] = apack(lease)
+    made.close()
 
 
 def in_a_block() -> None:
