@@ -18,13 +18,12 @@ from django_distlock import (
     FencedManager,
     FenceMarkField,
     FencingTokenField,
-    lock,
 )
 from django_distlock.checks import check_fences
 from django_distlock.fence import columns_of
 from django_distlock.models import FencedModel
 from tests.fencing.models import TABLES, Account, Document, Plain, Proxy, Savings
-from tests.fencing.tools import made_up
+from tests.fencing.tools import made_up, somebody
 
 
 def check(*found: type[models.Model]) -> list[str]:
@@ -135,14 +134,11 @@ def test_forms_and_validation_leave_the_fence_alone() -> None:
     Account(owner="somebody").full_clean(exclude=["parent"])
 
 
-def test_a_lock_is_told_by_prefix_and_name_alone() -> None:
-    fences = []
-    for name in ("a", "a", "A"):
-        with lock(name, using="locmem") as lease:
-            fences.append(lease._fence())
-    first, second, third = (fence.mark[:16] for fence in fences)
-    assert first == second != third
-    assert fences[0].mark != fences[1].mark
-    with lock("a", using="dummy") as lease:
-        assert lease._fence().mark[:16] == first
-        assert lease._hold.claim.owner not in lease._fence().mark
+def test_a_lock_is_told_by_prefix_and_name_alone(name: str) -> None:
+    first, second, other = (somebody(each, "dummy") for each in (name, name, name.upper()))
+    elsewhere = somebody(name, "locmem")
+    marks = [lease._fence().mark for lease in (first, second, other, elsewhere)]
+    assert marks[0][:16] == marks[1][:16] == marks[3][:16] != marks[2][:16]
+    assert len(set(marks)) == 4
+    assert first._hold.claim.owner not in marks[0]
+    assert all(len(mark) == FenceMarkField().max_length for mark in marks)
