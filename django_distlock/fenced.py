@@ -91,7 +91,10 @@ class Fenced(Generic[M]):
         create_defaults: Mapping[str, Any] | None = None,
         **lookups: Any,
     ) -> tuple[M, bool]:
-        """Update the row or insert one; return it, and whether it was inserted."""
+        """Update the row or insert one; return it, and whether it was inserted.
+
+        An update that is refused is undone; its signals have been sent by then.
+        """
         given = create_defaults if create_defaults is not None else defaults
         fence = self._begin({**(defaults or {}), **(given or {})})
         made = {**(given or {}), **self._columns.stamp(fence)}
