@@ -8,6 +8,7 @@ from __future__ import annotations
 from .durations import UNSET
 from .exceptions import (
     AlreadyHeldError,
+    FenceRejectedError,
     InvalidLockBackendError,
     InvalidLockError,
     LeaseLostError,
@@ -19,15 +20,24 @@ from .exceptions import (
     LockTimeoutError,
     UnsupportedOperationError,
 )
+from .fence import FenceMarkField, FencingTokenField
+from .fenced import Fenced, FencedManager, FencedQuerySet
 from .group import LockGroup, lock_all
 from .handler import locks
 from .lease import Lease
 from .lock import Lock, lock, lock_for
+from .requires import requires_fence
 from .values import Holder, LockInfo
 
 __all__ = [
     "UNSET",
     "AlreadyHeldError",
+    "FenceMarkField",
+    "FenceRejectedError",
+    "Fenced",
+    "FencedManager",
+    "FencedQuerySet",
+    "FencingTokenField",
     "Holder",
     "InvalidLockBackendError",
     "InvalidLockError",
@@ -47,6 +57,7 @@ __all__ = [
     "lock_all",
     "lock_for",
     "locks",
+    "requires_fence",
 ]
 
 __version__ = "0.1.0"

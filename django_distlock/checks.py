@@ -7,15 +7,24 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from django.apps import apps
 from django.apps.config import AppConfig
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import connections
 
 from .backends.base import BaseLockBackend
 from .exceptions import InvalidLockBackendError
+from .fence import FenceMarkField, FencingTokenField, problem_with
+from .fenced import FencedQuerySet
 from .handler import locks
 
-__all__ = ["check_aliases", "check_deploy", "check_threads", "check_transactions"]
+__all__ = [
+    "check_aliases",
+    "check_deploy",
+    "check_fences",
+    "check_threads",
+    "check_transactions",
+]
 
 _DOCS = "docs/reference/checks.md"
 
@@ -66,6 +75,23 @@ def check_transactions(
                     id="distlock.W002",
                 )
             )
+    return found
+
+
+@register("distlock")
+def check_fences(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Find models with a part of a fence only: a field without the other, or none of them."""
+    configs = apps.get_app_configs() if app_configs is None else app_configs
+    found: list[CheckMessage] = []
+    for model in (model for config in configs for model in config.get_models()):
+        kinds = (FencingTokenField, FenceMarkField)
+        wanted = any(isinstance(field, kinds) for field in model._meta.fields) or any(
+            isinstance(manager.none(), FencedQuerySet) for manager in model._meta.managers
+        )
+        if wanted and (problem := problem_with(model)):
+            found.append(Error(f"{problem}.", hint=f"See {_DOCS}.", obj=model, id="distlock.E020"))
     return found
 
 

@@ -10,6 +10,7 @@
     │   └── LeaseLostError              it was ours and is gone
     ├── LockBackendError                the store failed; never said of a lock that is merely held
     ├── LockInTransactionError          taken inside an open transaction
+    ├── FenceRejectedError              a newer holder has written
     ├── UnsupportedOperationError       this backend cannot do that   (also NotImplementedError)
     └── InvalidLockError                name, ttl or wait out of range   (also ValueError)
     InvalidLockBackendError(ImproperlyConfigured)                     settings
@@ -25,6 +26,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 __all__ = [
     "AlreadyHeldError",
+    "FenceRejectedError",
     "InvalidLockBackendError",
     "InvalidLockError",
     "LeaseLostError",
@@ -122,6 +124,24 @@ class StoreConflictError(LockBackendError):
 
 class LockInTransactionError(LockError):
     """The lock was taken inside an open transaction, which its release would precede."""
+
+
+class FenceRejectedError(LockError):
+    """A newer holder has written, or one under another lock. Nothing was written now.
+
+    ``pks`` are the primary keys of the rows that refused, the first hundred of them.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        alias: str | None = None,
+        pks: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(message, name=name, alias=alias)
+        self.pks = pks
 
 
 class UnsupportedOperationError(LockError, NotImplementedError):

@@ -16,6 +16,7 @@ from .exceptions import (
     LockNotHeldError,
     UnsupportedOperationError,
 )
+from .fence import Fence, Saves
 from .flow import Flow, Granted
 from .handler import locks
 from .held import Hold, State
@@ -30,7 +31,7 @@ __all__ = ["Lease"]
 logger = logging.getLogger("django_distlock")
 
 
-class Lease:
+class Lease(Saves):
     """A hold of a lock, from its grant to its release; a context manager that releases it.
 
     Made by `Lock.acquire` and by the `with` statement of a Lock, not by hand. Usable from any
@@ -94,6 +95,11 @@ class Lease:
             self._not_held()
         if self._hold.state is State.LOST:
             raise self._hold.lost_error()
+
+    def _fence(self) -> Fence:
+        token = self.fencing_token  # first: a backend without any is refused in any case
+        self.check()
+        return Fence.of(token, self._hold.claim, self.alias)
 
     def on_lost(self, callback: Callable[[Lease], Any]) -> None:
         """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost.

@@ -1,14 +1,17 @@
-"""The table of the table backend."""
+"""The table of the table backend, and the base of models whose rows are fenced."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Self
 
 from django.db import models
 
+from .fence import FenceMarkField, FencingTokenField
+from .fenced import FencedManager
 from .names import unreadable
 
-__all__ = ["LockRow"]
+__all__ = ["FencedModel", "LockRow"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,3 +51,15 @@ class LockRow(models.Model):
     def expires_at(self) -> datetime:
         """When the lease ends, by the database's clock; 1970 when free."""
         return _EPOCH + timedelta(microseconds=max(0, self.expires))
+
+
+class FencedModel(models.Model):
+    """Gives a model's rows a fence, and its manager the method ``fenced(lease)``."""
+
+    fence = FencingTokenField()
+    fence_mark = FenceMarkField()
+
+    objects: ClassVar[FencedManager[Self]] = FencedManager()
+
+    class Meta:
+        abstract = True

@@ -27,9 +27,17 @@ class ProductAdmin(ProductModelAdmin):
 class OrderAdmin(OrderModelAdmin):
     """Look at orders, newest first."""
 
-    list_display = ("reference", "product", "quantity", "buyer", "fencing_token", "created")
+    list_display = (
+        "reference",
+        "product",
+        "quantity",
+        "buyer",
+        "fencing_token",
+        "parcel",
+        "created",
+    )
     list_filter = ("product",)
     list_select_related = ("product",)
     search_fields = ("buyer", "reference")
-    readonly_fields = ("reference", "fencing_token", "created")
+    readonly_fields = ("reference", "fencing_token", "parcel", "created")
     date_hierarchy = "created"

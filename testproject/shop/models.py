@@ -6,6 +6,8 @@ import uuid
 
 from django.db import models
 
+from django_distlock.models import FencedModel
+
 
 class ProductQuerySet(models.QuerySet["Product"]):
     """Query products."""
@@ -44,8 +46,11 @@ class Product(models.Model):
         return f"stock:{self.pk}"
 
 
-class Order(models.Model):
-    """One sale; its number of units has been taken from the stock."""
+class Order(FencedModel):
+    """One sale; its number of units has been taken from the stock.
+
+    Who packs it holds the lock that is named after it, and writes the parcel under a fence.
+    """
 
     product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="orders")
     quantity = models.PositiveIntegerField(default=1)
@@ -61,6 +66,9 @@ class Order(models.Model):
         blank=True,
         editable=False,
         help_text="Token of the lease under which the order was written.",
+    )
+    parcel = models.CharField(
+        max_length=100, blank=True, default="", help_text="The parcel that it was packed into."
     )
     created = models.DateTimeField(auto_now_add=True)
 

@@ -13,6 +13,11 @@ from django_distlock import exceptions
 from .graph import PACKAGE, modules
 
 PUBLIC = {
+    "FenceMarkField",
+    "Fenced",
+    "FencedManager",
+    "FencedQuerySet",
+    "FencingTokenField",
     "Holder",
     "Lease",
     "Lock",
@@ -23,6 +28,7 @@ PUBLIC = {
     "lock_all",
     "lock_for",
     "locks",
+    "requires_fence",
     *(name for name in exceptions.__all__ if name.endswith("Error")),
 }
 

@@ -17,13 +17,13 @@ LAYERS: list[set[str]] = [
     {"text"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
     {"names", "durations", "decorators", "holder", "worker", "flow"},
-    {"conf", "transactions", "cleaning"},
+    {"conf", "transactions", "cleaning", "fence"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another
     {"watchdog", "cancel"},
     {"handler", "upkeep"},
     {"lease"},
-    {"guard"},
+    {"guard", "fenced", "requires"},
     {"lock"},
     {"group"},
     {""},  # the package itself: the public names

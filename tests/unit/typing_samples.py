@@ -12,7 +12,18 @@ from datetime import timedelta
 from typing import Any, assert_type
 from unittest import TestCase
 
-from django_distlock import Lease, Lock, LockGroup, LockInfo, lock, lock_all, lock_for, locks
+from django_distlock import (
+    Fenced,
+    Lease,
+    Lock,
+    LockGroup,
+    LockInfo,
+    lock,
+    lock_all,
+    lock_for,
+    locks,
+    requires_fence,
+)
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.testing import (
     aassert_held,
@@ -23,6 +34,7 @@ from django_distlock.testing import (
     override_locks,
     turn_clock,
 )
+from testproject.shop.models import Order
 
 
 def by_hand() -> None:
@@ -49,6 +61,34 @@ def by_hand() -> None:
     lock("a", on_contention="explode")  # type: ignore[arg-type]
     lock("a", timeout=5)  # type: ignore[call-arg]
     lock(5)  # type: ignore[arg-type]
+
+
+def fenced_writes(lease: Lease, order: Order) -> None:
+    assert_type(Order.objects.fenced(lease), Fenced[Order])
+    assert_type(Order.objects.filter(pk=1).fenced(lease).filter(pk=2), Fenced[Order])
+    assert_type(order.product.orders.fenced(lease).update(buyer="Ada"), int)
+    assert_type(Order.objects.fenced(lease).create(buyer="Ada"), Order)
+    assert_type(Order.objects.fenced(lease).get_or_create(pk=1), tuple[Order, bool])
+    assert_type(order.fence, int)
+    lease.save(order, update_fields=["parcel"])
+    lease.save(order, force=True)  # type: ignore[call-arg]
+    lease.save(5)  # type: ignore[arg-type]
+    Order.objects.fenced(None)  # type: ignore[arg-type]
+    Order.objects.fenced(lease).bulk_create([])  # type: ignore[attr-defined]
+
+    @requires_fence
+    def pack(pk: int, *, lease: Lease) -> str:
+        return f"{pk} {lease.name}"
+
+    @requires_fence(lease="under")
+    async def apack(under: Lease) -> int:
+        return under.fencing_token
+
+    assert_type(pack(1, lease=lease), str)
+    pack("1", lease=lease)  # type: ignore[arg-type]
+    pack(1)  # type: ignore[call-arg]
+    made: Coroutine[Any, Any, int] = apack(lease)
+    made.close()
 
 
 def in_a_block() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from django_distlock.models import FencedModel
+
 
 class Product(models.Model):
     """Something to sell."""
@@ -15,11 +17,10 @@ class Product(models.Model):
         return self.name
 
 
-class Account(models.Model):
+class Account(FencedModel):
     """Money, and the highest fencing token that has written it."""
 
     balance = models.IntegerField(default=0)
-    fence = models.BigIntegerField(default=0)
 
     def __str__(self) -> str:
         return f"account {self.pk}"
