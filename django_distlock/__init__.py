@@ -17,6 +17,7 @@ from .exceptions import (
     LockNotAcquiredError,
     LockNotHeldError,
     LockTimeoutError,
+    StaleVersionError,
     UnsupportedOperationError,
 )
 from .group import LockGroup, lock_all
@@ -42,6 +43,7 @@ __all__ = [
     "LockNotAcquiredError",
     "LockNotHeldError",
     "LockTimeoutError",
+    "StaleVersionError",
     "UnsupportedOperationError",
     "lock",
     "lock_all",
