@@ -65,7 +65,7 @@ def _dropping(options: Any, name: str) -> Iterator[str]:
     elif options.fields:
         if name not in flatten_fieldsets([(None, {"fields": options.fields})]):
             yield "fields"
-    elif getattr(options.form._meta, "model", None) and name not in options.form.base_fields:
+    elif hasattr(options.form, "_meta") and name not in options.form.base_fields:
         yield "form"
     editable = getattr(options, "list_editable", ())
     if editable and name not in editable:

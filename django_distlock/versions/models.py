@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import models, router, transaction
@@ -32,9 +32,9 @@ class VersionedModel(models.Model):
 
     version = VersionField()
 
-    objects = VersionedManager()
+    objects: ClassVar[VersionedManager[Self]] = VersionedManager()
     # What Django itself writes through (relations, SET_NULL), whatever `objects` becomes.
-    versioned = VersionedManager()
+    versioned: ClassVar[VersionedManager[Self]] = VersionedManager()
 
     class Meta:
         abstract = True

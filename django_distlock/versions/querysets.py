@@ -95,5 +95,8 @@ def _batches(versions: dict[Any, int]) -> Iterator[dict[Any, int]]:
         yield batch
 
 
-class VersionedManager(models.Manager.from_queryset(VersionedQuerySet)):  # type: ignore[misc]
+_Manager = models.Manager.from_queryset(VersionedQuerySet)
+
+
+class VersionedManager(_Manager[M]):
     """The manager of a `VersionedModel`; derive yours from it, or from `VersionedQuerySet`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.db import models
 from django.db.models import F
@@ -14,6 +15,9 @@ class Owner(models.Model):
     """Somebody that items belong to; not versioned."""
 
     name = models.CharField(max_length=50)
+
+    items: Any  # the items of this owner
+    objects: models.Manager[Owner] = models.Manager()
 
     def __str__(self) -> str:
         return self.name
@@ -42,7 +46,7 @@ class Fruit(Item):
 class Country(VersionedModel):
     """A key that people choose, and another name for the version."""
 
-    version = None
+    version = None  # type: ignore[assignment]
     revision = VersionField()
     code = models.CharField(max_length=2, primary_key=True)
     name = models.CharField(max_length=50)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -43,13 +45,14 @@ def test_djangos_writes_through_relations_raise_the_version(store: str) -> None:
     owner = Owner.objects.using(store).create(name="o")
     other = Owner.objects.using(store).create(name="p")
     mine = Item.objects.using(store).create(name="a", owner=owner)
-    for write in (
+    writes: tuple[Callable[[], Any], ...] = (
         lambda: other.items.add(mine),
         lambda: other.items.remove(Item.objects.using(store).get()),
         lambda: owner.items.add(mine),
         lambda: owner.items.update(name="b"),
         lambda: owner.delete(),  # SET_NULL
-    ):
+    )
+    for write in writes:
         read = Item.objects.using(store).get()
         write()
         with refused(read):

@@ -68,9 +68,10 @@ def test_the_second_of_two_writers_is_refused(store: str) -> None:
 def test_a_deleted_row_is_not_raised_from_the_dead(store: str) -> None:
     mine = item(store)
     Item.objects.using(store).all().delete()
+    options: dict[str, Any]
     for options in ({}, {"force_update": True}, {"update_fields": ["name"]}):
         with refused(mine) as raised:
-            mine.save(**options)  # type: ignore[arg-type]
+            mine.save(**options)
         assert "deleted" in str(raised.value)
     assert values(Item, store, "name") == []
 
