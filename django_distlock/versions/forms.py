@@ -115,7 +115,7 @@ def _shown(form: forms.ModelForm[Any], name: str) -> Iterator[models.Field[Any, 
 def _digest(field: models.Field[Any, Any], instance: models.Model) -> str:
     """Return a few characters that change with the value, and tell nothing of it."""
     value = f"{field.name}:{field.value_to_string(instance)}"
-    return salted_hmac(SALT, value).hexdigest()[:12]
+    return salted_hmac(SALT, value, algorithm="sha256").hexdigest()[:12]
 
 
 def _conflict(

@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 from django.core.checks import CheckMessage, Error, Warning
-from django.db import models, router, transaction
+from django.db import DatabaseError, models, router, transaction
 from django.db.models.signals import post_save, pre_save
 
 from .fields import VersionField, fields_of, version_field
 from .querysets import VersionedManager, VersionedQuerySet
-from .writing import claim, conflict, has_key, key_of, known_version, meta_of, refused
+from .writing import (
+    Unchanged,
+    claim,
+    conflict,
+    has_key,
+    key_of,
+    known_version,
+    meta_of,
+    outdated,
+    refused,
+)
 
 __all__ = ["VersionedModel"]
 
@@ -146,9 +156,12 @@ class VersionedModel(models.Model):
             }
             values[field.name] = known + 1
             rows = field.model._base_manager.using(using)
-            rows = rows.filter(pk=self.pk, **{field.name: known})
-            with refused(field, using, {self.pk: known}):
-                written = rows.update(**values)
+            try:
+                written = rows.filter(Unchanged(self, field, known)).update(**values)
+            except DatabaseError as error:
+                if outdated(error):
+                    raise refused(field, using, {self.pk: known}, error) from error
+                raise
             if not written:
                 raise conflict(field, using, {self.pk: known})
         except BaseException:
