@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from django_distlock.versions import VersionedModel
+
 
 class Product(models.Model):
     """Something to sell."""
@@ -13,6 +15,16 @@ class Product(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Article(VersionedModel):
+    """What several people edit."""
+
+    title = models.CharField(max_length=100)
+    text = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return self.title
 
 
 class Account(models.Model):
