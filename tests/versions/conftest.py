@@ -19,11 +19,13 @@ def store(request: pytest.FixtureRequest) -> Iterator[str]:
 
     store = str(request.param)
     connection = connections[store]
-    if store not in _made:
-        with connection.schema_editor() as editor:
-            for model in ALL:
-                editor.create_model(model)
-        _made.add(store)
+    for alias in (store, "default"):  # where forms look for what may be chosen
+        database = str(connections[alias].settings_dict)
+        if database not in _made:
+            with connections[alias].schema_editor() as editor:
+                for model in ALL:
+                    editor.create_model(model)
+            _made.add(database)
     yield store
     assert not connection.in_atomic_block
     for model in reversed(ALL):

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
+from django.db.models import Model, ProtectedError
+from django.db.models.signals import pre_delete
+from django.test import override_settings
 
 from tests.versions.models import Cafe, Item, Owner, Place
 from tests.versions.tools import refused, values
@@ -31,6 +35,39 @@ def test_only_who_has_read_what_it_is_deletes_it(store: str) -> None:
 def test_a_queryset_deletes_what_is_there(store: str) -> None:
     Item.objects.using(store).create(name="a")
     assert Item.objects.using(store).delete()[0] == 1
+
+
+def test_a_deletion_that_is_refused_spoils_neither_row_nor_transaction(store: str) -> None:
+    def refuse(**told: Any) -> None:
+        raise ProtectedError("protected", set())
+
+    thing = Item.objects.using(store).create(name="a")
+    pre_delete.connect(refuse, sender=Item)
+    try:
+        with transaction.atomic(using=store):
+            with pytest.raises(ProtectedError):
+                thing.delete()
+            thing.save()
+    finally:
+        pre_delete.disconnect(refuse, sender=Item)
+    thing.delete()
+
+
+def test_a_router_is_asked(store: str) -> None:
+    class Router:
+        def db_for_write(self, model: type[Model], **hints: Any) -> str:
+            return store
+
+    thing = Item(name="a")
+    with override_settings(DATABASE_ROUTERS=[Router()]):
+        thing.save()
+        assert thing._state.db == store
+        mine = Item.objects.using(store).get()
+        thing.save()
+        with refused(mine):
+            mine.save()
+        thing.delete()
+    assert values(Item, store, "pk") == []
 
 
 def test_keep_parents(store: str) -> None:

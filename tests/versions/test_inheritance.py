@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connections, transaction
+from django.db.models.signals import pre_save
 from django.test.utils import CaptureQueriesContext
 
 from tests.versions.models import Bar, Cafe, Gadget, Place, Thing
@@ -94,6 +95,20 @@ def test_a_child_and_its_parent_with_a_key_given(store: str) -> None:
     with pytest.raises(IntegrityError), transaction.atomic(using=store):
         Cafe(pk=77, name="b").save(using=store, force_insert=(Place,))
     assert values(Place, store, "name") == ["a"]
+
+
+def test_a_parent_that_somebody_else_is_faster_to_make(store: str) -> None:
+    def faster(**told: Any) -> None:
+        Place.objects.using(store).bulk_create([Place(pk=77, name="theirs")])
+
+    mine = Cafe(pk=77, name="mine")
+    pre_save.connect(faster, sender=Cafe)
+    try:
+        with pytest.raises(IntegrityError), transaction.atomic(using=store):
+            mine.save(using=store)
+    finally:
+        pre_save.disconnect(faster, sender=Cafe)
+    assert (mine.pk, mine.version) == (77, 0)
 
 
 def test_a_child_of_an_unversioned_parent_that_is_there(store: str) -> None:

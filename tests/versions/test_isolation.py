@@ -76,6 +76,25 @@ def test_who_reads_an_old_snapshot_writes_nothing(store: str, level: str, how: s
     assert values(Item, store, "name") == ([] if how == "delete" else ["mine"])
 
 
+@pytest.mark.parametrize(("store", "level"), LEVELS, indirect=["store"], ids=str)
+def test_a_transaction_on_another_alias_is_not_in_the_way(store: str, level: str) -> None:
+    Item.objects.using(store).create(name="a")
+    runs = []
+
+    @retry_on_conflict(2)
+    def write() -> None:
+        mine = Item.objects.using(store).get()
+        runs.append(mine)
+        if len(runs) == 1:
+            elsewhere(store)
+        mine.save()
+
+    with transaction.atomic(using=f"{store} {level}"):
+        write()
+    connections[f"{store} {level}"].close()
+    assert len(runs) == 2
+
+
 @pytest.mark.parametrize("store", [s for s in STORES if s == "mariadb"], indirect=True)
 def test_a_snapshot_that_does_not_show_the_conflict(store: str) -> None:
     """MariaDB as it is before 11.6: the row is not found, and still looks as it was read."""
