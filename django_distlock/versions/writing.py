@@ -95,8 +95,9 @@ class Unchanged(BooleanLookup):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         """Compare each column with its value."""
         quote = connection.ops.quote_name
+        table = quote(self.values[-1][0].model._meta.db_table)
         return (
-            " AND ".join([f"{quote(f.column)} = %s" for f, _ in self.values]),
+            " AND ".join([f"{table}.{quote(f.column)} = %s" for f, _ in self.values]),
             tuple([f.get_db_prep_value(value, connection) for f, value in self.values]),
         )
 
@@ -128,6 +129,9 @@ def conflict(field: VersionField, using: str, versions: Mapping[Any, int]) -> St
     """Look what became of rows that could not be claimed, and return the error that says so."""
     rows = field.model._base_manager.using(using).filter(pk__in=list(versions))
     now = dict(rows.values_list("pk", field.name))
+    if not isinstance(field.model._meta.pk, models.CompositePrimaryKey):
+        # "5" is what a program may hold for 5.
+        versions = {field.model._meta.pk.to_python(pk): v for pk, v in versions.items()}
     changed = {pk: v for pk, v in versions.items() if now.get(pk) != v}
     if not changed:  # a snapshot that is older than the other's commit
         said = "was changed by somebody else after this transaction had begun"

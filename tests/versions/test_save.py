@@ -332,6 +332,19 @@ def test_another_database_is_written_by_name(store: str) -> None:
         Item(name="x").save(using=store, force_update=True)
 
 
+def test_a_key_as_text(store: str) -> None:
+    mine = item(store)
+    theirs = again(mine)
+    mine.pk = str(mine.pk)
+    mine.save()
+    with refused(theirs):
+        theirs.save()
+    Item.objects.using(store).update(price=1)
+    with refused(mine) as raised:
+        mine.save()
+    assert f"the version is now {mine.version + 1}" in str(raised.value)
+
+
 def test_names_that_are_hostile(store: str) -> None:
     mine = Country.objects.using(store).create(code="\n\x1b", name="x")
     Country.objects.using(store).update(name="y")
