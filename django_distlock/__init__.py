@@ -18,6 +18,7 @@ from .exceptions import (
     LockNotAcquiredError,
     LockNotHeldError,
     LockTimeoutError,
+    StaleVersionError,
     UnsupportedOperationError,
 )
 from .fence import FenceMarkField, FencingTokenField
@@ -52,6 +53,7 @@ __all__ = [
     "LockNotAcquiredError",
     "LockNotHeldError",
     "LockTimeoutError",
+    "StaleVersionError",
     "UnsupportedOperationError",
     "lock",
     "lock_all",

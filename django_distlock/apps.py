@@ -20,6 +20,7 @@ class DistlockConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks, and read DISTLOCKS anew when tests override it."""
         from . import checks  # noqa: F401 - registers itself
+        from .versions import checks as version_checks  # noqa: F401 - so does this one
 
         setting_changed.connect(_reset, dispatch_uid="django_distlock")
 

@@ -91,7 +91,7 @@ def check_fences(
             isinstance(manager.none(), FencedQuerySet) for manager in model._meta.managers
         )
         if wanted and (problem := problem_with(model)):
-            found.append(Error(f"{problem}.", hint=f"See {_DOCS}.", obj=model, id="distlock.E020"))
+            found.append(Error(f"{problem}.", hint=f"See {_DOCS}.", obj=model, id="distlock.E023"))
     return found
 
 

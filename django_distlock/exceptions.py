@@ -11,6 +11,7 @@
     ├── LockBackendError                the store failed; never said of a lock that is merely held
     ├── LockInTransactionError          taken inside an open transaction
     ├── FenceRejectedError              a newer holder has written
+    ├── StaleVersionError               the row changed since it was read
     ├── UnsupportedOperationError       this backend cannot do that   (also NotImplementedError)
     └── InvalidLockError                name, ttl or wait out of range   (also ValueError)
     InvalidLockBackendError(ImproperlyConfigured)                     settings
@@ -36,6 +37,7 @@ __all__ = [
     "LockNotAcquiredError",
     "LockNotHeldError",
     "LockTimeoutError",
+    "StaleVersionError",
     "UnsupportedOperationError",
     "Where",
 ]
@@ -142,6 +144,34 @@ class FenceRejectedError(LockError):
     ) -> None:
         super().__init__(message, name=name, alias=alias)
         self.pks = pks
+
+
+class StaleVersionError(LockError):
+    """The row was changed or deleted by somebody else since it was read. Nothing was written.
+
+    ``model`` is the label of the model, ``pks`` are the keys of the rows concerned, ``using`` is
+    the alias of the database, and ``attempts`` counts how often `retry_on_conflict` has tried.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        alias: str | None = None,
+        model: str = "",
+        pks: tuple[object, ...] = (),
+        using: str = "",
+    ) -> None:
+        super().__init__(message, name=name, alias=alias)
+        self.model = model
+        self.pks = pks
+        self.using = using
+        self.attempts = 1
+
+    def __str__(self) -> str:
+        tried = f" (tried {self.attempts} times)" if self.attempts > 1 else ""
+        return super().__str__() + tried
 
 
 class UnsupportedOperationError(LockError, NotImplementedError):

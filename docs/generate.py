@@ -21,6 +21,8 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
+import django  # noqa: E402
+from django.conf import settings  # noqa: E402
 from django.utils.module_loading import import_string  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
@@ -47,6 +49,10 @@ STATEMENTS = {
     "page": "Look at a batch to clean",
     "remove": "Clean it (`{keys}` are those that were idle)",
 }
+
+if not settings.configured:  # some modules define models
+    settings.configure(INSTALLED_APPS=["django_distlock"])
+    django.setup()
 
 _PART = re.compile(
     r"(?P<begin><!-- generated: (?P<kind>\w+) ?(?P<words>[^>]*?) -->\n).*?(?P<end><!-- end -->)",

@@ -63,7 +63,7 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
     },
 }
 
-INSTALLED_APPS = ["django_distlock"]
+INSTALLED_APPS = ["django_distlock", "tests.versions"]
 SECRET_KEY = "only for tests"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -30,7 +30,7 @@ def check(*found: type[models.Model]) -> list[str]:
     """Return what `manage.py check` says of models."""
     config = cast("AppConfig", SimpleNamespace(get_models=lambda: found))
     messages = check_fences([config])
-    assert all(message.id == "distlock.E020" and message.hint for message in messages)
+    assert all(message.id == "distlock.E023" and message.hint for message in messages)
     return [str(message.msg) for message in messages]
 
 
@@ -51,7 +51,7 @@ def test_and_at_manage_check() -> None:
 
 def test_the_check_is_registered() -> None:
     assert run_checks(tags=["distlock"], databases=[]) is not None
-    assert not [m for m in run_checks(tags=["distlock"]) if m.id == "distlock.E020"]
+    assert not [m for m in run_checks(tags=["distlock"]) if m.id == "distlock.E023"]
 
 
 @isolate_apps("tests.fencing")

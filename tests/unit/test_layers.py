@@ -34,6 +34,7 @@ LAYERS: list[set[str]] = [
         "migrations",
         "testing",
         "management",
+        "versions",
         "contrib",
         "admin",
         "views",
@@ -48,7 +49,10 @@ PURE = {
 """No Django: values, and algorithms that are told everything."""
 
 INNER: dict[str, set[str]] = {
-    "apps": {".checks", ".handler"},  # an app is loaded before its models are
+    # An app is loaded before its models are.
+    "apps": {".checks", ".handler", ".versions.checks"},
+    # There is none where the admin is not installed.
+    "versions.checks": {"django.contrib.admin.sites", "django.contrib.admin.utils"},
     # Needed only when its thread ends.
     "worker": {"django.db", "django.db.backends.base.base"},
     "backends.table.checks": {"sqlite3"},

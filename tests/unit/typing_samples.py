@@ -12,12 +12,15 @@ from datetime import timedelta
 from typing import Any, assert_type
 from unittest import TestCase
 
+from django.db import models
+
 from django_distlock import (
     Fenced,
     Lease,
     Lock,
     LockGroup,
     LockInfo,
+    StaleVersionError,
     lock,
     lock_all,
     lock_for,
@@ -34,6 +37,7 @@ from django_distlock.testing import (
     override_locks,
     turn_clock,
 )
+from django_distlock.versions import VersionedModel, retry_on_conflict
 from testproject.shop.models import Order
 
 
@@ -214,3 +218,38 @@ async def in_tests(lease: Lease) -> None:
     turn_clock(timedelta(hours=1), renew=True)
     lose(5)  # type: ignore[arg-type]
     turn_clock("5")  # type: ignore[arg-type]
+
+
+class Page(VersionedModel):
+    title = models.CharField(max_length=10)
+
+    class Meta:
+        app_label = "pages"
+
+    def __str__(self) -> str:
+        return self.title
+
+
+@retry_on_conflict(times=5)
+def rename(pk: int, title: str = "x") -> Page:
+    page = Page.objects.get(pk=pk)
+    assert_type(page, Page)
+    assert_type(page.version, int)
+    return page
+
+
+@retry_on_conflict(longest=timedelta(seconds=1))
+async def arename(pk: int) -> str:
+    return (await Page.objects.aget(pk=pk)).title
+
+
+async def versions() -> None:
+    assert_type(rename(1, title="a"), Page)
+    rename("1")  # type: ignore[arg-type]
+    assert_type(await arename(1), str)
+    assert_type(Page.objects.update(title="a"), int)
+    try:
+        rename(1)
+    except StaleVersionError as error:
+        assert_type(error.pks, tuple[object, ...])
+        assert_type(error.attempts, int)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from django_distlock.models import FencedModel
+from django_distlock.versions import VersionedModel
 
 
 class Product(models.Model):
@@ -15,6 +16,16 @@ class Product(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Article(VersionedModel):
+    """What several people edit."""
+
+    title = models.CharField(max_length=100)
+    text = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return self.title
 
 
 class Account(FencedModel):
