@@ -55,7 +55,6 @@ INNER: dict[str, set[str]] = {
     "versions.checks": {"django.contrib.admin.sites", "django.contrib.admin.utils"},
     # It needs what is not on every system.
     "backends.table": {".backends.table.filedoor"},
-    "apps": {".checks", ".handler"},  # an app is loaded before its models are
     # Needed only when its thread ends.
     "worker": {"django.db", "django.db.backends.base.base"},
     "backends.table.checks": {"sqlite3"},
