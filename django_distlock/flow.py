@@ -175,7 +175,7 @@ def acquire(
         yield from _withdraw(store, claim, abandon)
         raise
     if store.is_queued(claim):
-        yield from _withdraw(store, claim, abandon)
+        yield from _withdraw(store, claim, abandon, "withdraw")
     return answer if isinstance(answer, Refusal) else Refusal()
 
 
@@ -200,9 +200,11 @@ def _at_most(left: float | None, seconds: float, answer: object) -> float:
     return min(seconds, left) if left > 0 else min(seconds, 0.01)
 
 
-def _withdraw(store: Store, claim: Claim, abandon: Callable[[Claim], None]) -> Flow[None]:
+def _withdraw(
+    store: Store, claim: Claim, abandon: Callable[[Claim], None], verb: str = "release"
+) -> Flow[None]:
     try:
-        yield from insist(store, "release", claim, delays=iter(()))
+        yield from insist(store, verb, claim, delays=iter(()))
     except LockBackendError:
         abandon(claim)
     except AssertionError:

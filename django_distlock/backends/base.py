@@ -147,6 +147,10 @@ class BaseLockBackend:
         """Tell whether a claim that was refused stands in a queue, which has to be left."""
         return self.queues
 
+    def withdraw(self, claim: Claim) -> bool:
+        """Leave the queue with a claim that was refused, and of which no question is open."""
+        return self.release(claim)
+
     # -- for the layers above and for tools --------------------------------------------------------
 
     def max_ttl(self, ttl: float) -> float:

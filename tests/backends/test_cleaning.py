@@ -284,8 +284,9 @@ def test_what_is_not_idle_costs_no_write(alias: str, name: str) -> None:
     assert all(query["sql"].startswith("SELECT") for query in queries)
 
 
-def test_the_largest_batch(alias: str, name: str) -> None:
+def test_the_largest_batch(alias: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 rows: as many parameters in one statement."""
+    monkeypatch.setattr(locks[alias], "command_timeout", 60.0)
     key = put(alias, name, granted=8 * DAY, freed=8 * DAY)
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT * FROM distlock_lock")

@@ -44,9 +44,6 @@ def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path:
     assert set(told["codes"]) == {0}
     assert set(told["hits"]) == set(storm.HITS)
     assert seen.grants > 10
-    assert (
-        seen.lost > 0
-    )  # who held and was stopped for longer than the ttl was told, at its release
     if store in SERVERS:
         assert soon(lambda: not sessions(store, "stormy"))
         assert advisory_locks(store) == 0

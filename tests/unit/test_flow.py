@@ -81,14 +81,14 @@ def test_waiting_for_ever_goes_on() -> None:
 def test_only_a_queue_is_left_when_the_wait_is_over(queues: bool) -> None:
     drive = ByHand(wait=0.5, queues=queues).refuse(9.0, took=0.6)
     if queues:
-        drive.expect("release").answer(False)
+        drive.expect("withdraw").answer(False)
     assert drive.result == Refusal(9.0, "note")
-    assert drive.verbs == ["try_acquire", "release"] if queues else ["try_acquire"]
+    assert drive.verbs == ["try_acquire", "withdraw"] if queues else ["try_acquire"]
     assert drive.abandoned == []
 
 
 def test_a_queue_that_cannot_be_left_is_left_later() -> None:
-    drive = ByHand(wait=0, queues=True).refuse().expect("release").fail(LockBackendError("down"))
+    drive = ByHand(wait=0, queues=True).refuse().expect("withdraw").fail(LockBackendError("down"))
     assert drive.result == Refusal(None, "note")
     assert drive.abandoned == [CLAIM]
 

@@ -101,7 +101,7 @@ def test_leaving_the_queue_that_is_interrupted_is_handed_on(
     end: Callable[[], BaseException],
 ) -> None:
     error = end()
-    drive = ByHand(wait=0, queues=True).refuse().expect("release").fail(error)
+    drive = ByHand(wait=0, queues=True).refuse().expect("withdraw").fail(error)
     assert drive.error is error
     assert drive.abandoned == [CLAIM]
 
@@ -174,6 +174,9 @@ class Model:
             drive.fail(StoreConflictError("busy"), took=took)
         elif verb == "release":
             self.ours = self.queued = False
+            drive.answer(True, took=took)
+        elif verb == "withdraw":
+            self.queued = False
             drive.answer(True, took=took)
         elif kind == "grant":
             self.ours, self.queued = True, False

@@ -22,7 +22,7 @@ from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusa
 from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .connection import PARKED, Borrowed, Connections, file_of, is_testing, limited
+from .connection import PARKED, Borrowed, Connections, is_testing, limited
 from .doors import Door
 from .portable import PortableStatements
 from .room import Rooms
@@ -106,10 +106,11 @@ class TableBackend(BaseLockBackend):
         if statements.room is not None:
             connect = partial(self._connections.for_a_room, self.command_timeout)
             make = partial(ServerDoor, statements.room, connect, limited, self.clock)
-        elif (path := self._connections.execute(file_of, self.command_timeout)) is not None:
+        elif connections[self.database].vendor == "sqlite":
             from .filedoor import FileDoor  # what it needs is not on every system
 
-            make = partial(FileDoor, path, self.clock)
+            name = connections[self.database].settings_dict["NAME"]
+            make = partial(FileDoor, str(name), self.clock)
         most = self.opts.get("ROOMS", options.ROOMS)
         return None if make is None else Rooms(make, self.clock, most)
 
@@ -233,6 +234,12 @@ class TableBackend(BaseLockBackend):
             if self._rooms is not None:
                 self._rooms.leave(claim, sound=answered)
         return ours
+
+    def withdraw(self, claim: Claim) -> bool:
+        # The row is not asked: on SQLite that would be a write, in the way of whoever writes.
+        if self._rooms is not None:
+            self._rooms.leave(claim)
+        return False
 
     def inspect(self, name: str) -> LockInfo | None:
         key = self.key(name)

@@ -32,7 +32,6 @@ __all__ = [
     "Borrowed",
     "Connections",
     "TransactionBound",
-    "file_of",
     "is_testing",
     "limited",
     "mute",
@@ -228,14 +227,6 @@ def is_testing() -> bool:
     Nothing of ours may be connected then. (`setup_test_environment` makes the outbox.)
     """
     return hasattr(mail, "outbox")
-
-
-def file_of(lent: Borrowed) -> str | None:
-    """Return the path of SQLite's file, the same for all who use it; None in memory."""
-    with lent.connection.cursor() as cursor:
-        cursor.execute("PRAGMA database_list")
-        paths = [path for _, name, path in cursor.fetchall() if name == "main"]
-    return os.path.realpath(paths[0]) if paths and paths[0] else None
 
 
 def _copy(own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:

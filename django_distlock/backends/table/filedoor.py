@@ -15,6 +15,7 @@ import fcntl
 import os
 import struct
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
@@ -30,11 +31,12 @@ AT_ONCE = 0.001  # seconds; who took longer has waited for others
 
 
 class FileDoor(Door):
-    """The file beside the database ``path``, opened, and made, when it is first needed."""
+    """The file beside the database ``name``, opened, and made, when it is first needed."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, name: str, clock: Clock) -> None:
         super().__init__(clock)
-        self._path = path
+        path = unquote(urlsplit(name).path) if name.startswith("file:") else name
+        self._path = os.path.realpath(path)
         self._file: int | None = None
 
     @property
