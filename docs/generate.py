@@ -33,8 +33,8 @@ from django_distlock.backends.table import sql as table_sql  # noqa: E402
 BACKENDS: tuple[type[BaseLockBackend], ...] = (TableBackend, LocMemBackend, DummyBackend)
 DIALECTS = {
     "SQLite": (table_sql.SQLITE, "%(now)s"),
-    "PostgreSQL": (table_sql.POSTGRESQL, table_sql._PG_NOW),
-    "MariaDB": (table_sql.MARIADB, table_sql._MY_NOW),
+    "PostgreSQL": (table_sql.POSTGRESQL, table_sql.PG_NOW),
+    "MariaDB": (table_sql.MARIADB, table_sql.MY_NOW),
 }
 STATEMENTS = {
     "acquire": "Acquire",

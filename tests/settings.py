@@ -44,6 +44,7 @@ for _store, _levels in ISOLATED.items():
             DATABASES[f"{_store} {_level}"] = _usual | {"OPTIONS": _all_options}
 
 TABLE = "django_distlock.backends.table.TableBackend"
+VERSION = "django_distlock.backends.version.VersionBackend"
 
 DISTLOCKS: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django_distlock.backends.locmem.LocMemBackend"},
@@ -58,6 +59,11 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
             "PREFIX": "portable",
             "OPTIONS": {"SQL": "portable"},
         }
+        for name in DATABASES
+        if name not in ("default", "memory")
+    },
+    **{
+        f"version-{name}": {"BACKEND": VERSION, "LOCATION": name, "PREFIX": "version"}
         for name in DATABASES
         if name not in ("default", "memory")
     },

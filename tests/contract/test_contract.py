@@ -52,7 +52,7 @@ class TestDummy(LockBackendContract):
 
 
 class InFile(LockBackendContract):
-    """The table, in a file of SQLite in WAL mode."""
+    """A technique of SQL, in a file of SQLite in WAL mode."""
 
     store_clock = False
 
@@ -72,6 +72,11 @@ if "sqlite" in chosen():
 
         alias = "portable-sqlite"
 
+    class TestVersionOnSQLite(InFile):
+        """Compare-and-swap, on SQLite."""
+
+        alias = "version-sqlite"
+
     class TestSQLiteInMemory(LockBackendContract):
         """The table, in a database in memory that the threads share."""
 
@@ -81,12 +86,12 @@ if "sqlite" in chosen():
 
 
 class OnServer(LockBackendContract):
-    """The table, on a database server of this run."""
+    """A technique of SQL, on a database server of this run."""
 
     @property
     def server(self) -> DatabaseServer:
         """The server of the alias."""
-        return SERVERS[self.alias.removeprefix("portable-")]
+        return SERVERS[self.alias.rpartition("-")[2]]
 
     def restart_store(self) -> None:
         self.server.restart()
@@ -118,6 +123,11 @@ if "postgresql" in chosen():
 
         alias = "portable-postgresql"
 
+    class TestVersionOnPostgreSQL(OnServer):
+        """Compare-and-swap, on PostgreSQL."""
+
+        alias = "version-postgresql"
+
 
 if "mariadb" in chosen():
 
@@ -130,3 +140,8 @@ if "mariadb" in chosen():
         """The table by the ORM alone, on MariaDB."""
 
         alias = "portable-mariadb"
+
+    class TestVersionOnMariaDB(OnServer):
+        """Compare-and-swap, on MariaDB."""
+
+        alias = "version-mariadb"

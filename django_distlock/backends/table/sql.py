@@ -19,7 +19,17 @@ from typing import Any, Final
 
 from ...values import Claim, Grant, Refusal
 
-__all__ = ["MARIADB", "POSTGRESQL", "SQLITE", "Dialect"]
+__all__ = [
+    "COLUMNS",
+    "MARIADB",
+    "MY_NOW",
+    "PG_NOW",
+    "PG_PATIENCE",
+    "POSTGRESQL",
+    "SQLITE",
+    "Dialect",
+    "patient",
+]
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
@@ -108,9 +118,7 @@ class Dialect:
         if patience is None:
             rows = fetch(self.acquire, parameters)
         else:
-            milliseconds = max(1, round(patience * 1000))
-            patient = {"seconds": milliseconds / 1000, "milliseconds": str(milliseconds)}
-            rows = fetch(self.acquire_soon, parameters | patient)
+            rows = fetch(self.acquire_soon, parameters | patient(patience))
         if not rows and self.look:
             rows = fetch(self.look, parameters)
         if not rows:
@@ -126,6 +134,12 @@ class Dialect:
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
+
+
+def patient(seconds: float) -> dict[str, Any]:
+    """Return the parameters of a statement that limits the server's wait for a locked row."""
+    milliseconds = max(1, round(seconds * 1000))
+    return {"seconds": milliseconds / 1000, "milliseconds": str(milliseconds)}
 
 
 _REMOVE: Final = "DELETE FROM distlock_lock WHERE digest IN ({keys}) AND "
@@ -158,7 +172,7 @@ def _dialect(
     )
 
 
-_PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # Rows that somebody is about to take are left to him. In a CTE, so that it is run once only.
 _PG_REMOVE: Final = """
@@ -174,54 +188,54 @@ _PG_ACQUIRE: Final = f"""
 WITH won AS (
   INSERT INTO distlock_lock AS l ({COLUMNS})
   SELECT %(key)s::varchar, %(name)s::text, %(owner)s::varchar,
-         {_PG_NOW}, {_PG_NOW}, {_PG_NOW} + %(ttl)s::bigint, %(note)s::text
+         {PG_NOW}, {PG_NOW}, {PG_NOW} + %(ttl)s::bigint, %(note)s::text
    WHERE NOT EXISTS (SELECT 1 FROM distlock_lock h WHERE h.digest = %(key)s::varchar
-                        AND h.expires > {_PG_NOW} AND h.owner <> %(owner)s::varchar)
+                        AND h.expires > {PG_NOW} AND h.owner <> %(owner)s::varchar)
   ON CONFLICT (digest) DO UPDATE SET
     token = CASE WHEN l.owner = excluded.owner THEN l.token
-                 ELSE greatest(l.token + 1, {_PG_NOW}) END,
-    acquired = CASE WHEN l.owner = excluded.owner THEN l.acquired ELSE {_PG_NOW} END,
+                 ELSE greatest(l.token + 1, {PG_NOW}) END,
+    acquired = CASE WHEN l.owner = excluded.owner THEN l.acquired ELSE {PG_NOW} END,
     name = excluded.name, note = excluded.note, owner = excluded.owner,
-    expires = {_PG_NOW} + %(ttl)s::bigint
-  WHERE l.owner = excluded.owner OR l.expires <= {_PG_NOW}
+    expires = {PG_NOW} + %(ttl)s::bigint
+  WHERE l.owner = excluded.owner OR l.expires <= {PG_NOW}
   RETURNING owner, token)
 SELECT owner, token, 0::bigint, ''::text FROM won
 UNION ALL
-SELECT NULL, 0::bigint, expires - {_PG_NOW}, note FROM distlock_lock
+SELECT NULL, 0::bigint, expires - {PG_NOW}, note FROM distlock_lock
  WHERE digest = %(key)s::varchar AND NOT EXISTS (SELECT 1 FROM won)"""  # noqa: S608 - constants
 
 # For this transaction only, which is this statement. Judged for the row that is to be inserted, so
 # before the one in its way is locked.
-_PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
+PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
 
 POSTGRESQL: Final = _dialect(
-    _PG_NOW,
+    PG_NOW,
     remove=_PG_REMOVE,
     acquire=_PG_ACQUIRE,
-    acquire_soon=_PG_ACQUIRE.replace("WHERE NOT", f"WHERE {_PG_PATIENCE} AND NOT", 1),
+    acquire_soon=_PG_ACQUIRE.replace("WHERE NOT", f"WHERE {PG_PATIENCE} AND NOT", 1),
 )
 
-_MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
 # saving. MariaDB assigns from left to right: token, acquired, name and note are judged by the old
 # owner, the expiry by the new one.
 _MY_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, %(owner)s, {_MY_NOW}, {_MY_NOW}, {_MY_NOW} + %(ttl)s, %(note)s)
+VALUES (%(key)s, %(name)s, %(owner)s, {MY_NOW}, {MY_NOW}, {MY_NOW} + %(ttl)s, %(note)s)
 ON DUPLICATE KEY UPDATE
-  token = IF(owner <> VALUES(owner) AND expires <= {_MY_NOW},
+  token = IF(owner <> VALUES(owner) AND expires <= {MY_NOW},
              GREATEST(token + 1, VALUES(token)), token),
-  acquired = IF(owner <> VALUES(owner) AND expires <= {_MY_NOW}, VALUES(acquired), acquired),
-  name = IF(expires <= {_MY_NOW}, VALUES(name), name),
-  note = IF(expires <= {_MY_NOW}, VALUES(note), note),
-  owner = IF(expires <= {_MY_NOW}, VALUES(owner), owner),
+  acquired = IF(owner <> VALUES(owner) AND expires <= {MY_NOW}, VALUES(acquired), acquired),
+  name = IF(expires <= {MY_NOW}, VALUES(name), name),
+  note = IF(expires <= {MY_NOW}, VALUES(note), note),
+  owner = IF(expires <= {MY_NOW}, VALUES(owner), owner),
   expires = IF(owner = VALUES(owner), VALUES(expires), expires)
-RETURNING owner, token, expires - {_MY_NOW}, note"""  # noqa: S608 - constants
+RETURNING owner, token, expires - {MY_NOW}, note"""  # noqa: S608 - constants
 
 # Of the limits only this one takes parts of a second.
 MARIADB: Final = _dialect(
-    _MY_NOW,
+    MY_NOW,
     acquire=_MY_ACQUIRE,
     acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
 )

@@ -12,7 +12,7 @@ from ...names import readable
 from ...values import Claim, Grant, Refusal
 from .sql import Dialect
 
-__all__ = ["Row", "Statements", "TextStatements"]
+__all__ = ["Row", "Statements", "TextStatements", "fetch"]
 
 Row: TypeAlias = tuple[Any, ...]
 """A row's columns, in the order of `sql.COLUMNS`."""
@@ -98,15 +98,15 @@ class TextStatements(Statements):
         look_first: bool = False,
         patience: float | None = None,
     ) -> Grant | Refusal:
-        def fetch(sql: str, parameters: dict[str, Any]) -> list[Row]:
-            return _fetch(connection, sql, parameters)
+        def ask(sql: str, parameters: dict[str, Any]) -> list[Row]:
+            return fetch(connection, sql, parameters)
 
         return self.dialect.attempt(
-            fetch, claim, readable(claim.name), look_first=look_first, patience=patience
+            ask, claim, readable(claim.name), look_first=look_first, patience=patience
         )
 
     def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
-        return self.dialect.held(lambda sql, given: _fetch(connection, sql, given), claim)
+        return self.dialect.held(lambda sql, given: fetch(connection, sql, given), claim)
 
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         return self._update(connection, self.dialect.renew, claim)
@@ -150,10 +150,11 @@ class TextStatements(Statements):
             return int(cursor.rowcount)
 
     def _select(self, connection: BaseDatabaseWrapper, sql: str, **given: Any) -> list[Row]:
-        return _fetch(connection, sql, {**given, **self.dialect.clock()})
+        return fetch(connection, sql, {**given, **self.dialect.clock()})
 
 
-def _fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
+def fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
+    """Run a statement and return its rows."""
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())
