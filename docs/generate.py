@@ -29,8 +29,14 @@ from django_distlock.backends.dummy import DummyBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
+from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
 
-BACKENDS: tuple[type[BaseLockBackend], ...] = (TableBackend, LocMemBackend, DummyBackend)
+BACKENDS: tuple[type[BaseLockBackend], ...] = (
+    TableBackend,
+    VersionBackend,
+    LocMemBackend,
+    DummyBackend,
+)
 DIALECTS = {
     "SQLite": (table_sql.SQLITE, "%(now)s"),
     "PostgreSQL": (table_sql.POSTGRESQL, table_sql.PG_NOW),
@@ -45,6 +51,11 @@ STATEMENTS = {
     "scan": "Scan",
     "page": "Look at a batch to clean",
     "remove": "Clean it (`{keys}` are those that were idle)",
+}
+SWAP_STATEMENTS = {
+    "look": "Look",
+    "take": "Take a row that is free, if it is as it was seen",
+    "make": "Make the row of a name never seen; it is free, and then competed for as any other",
 }
 
 _PART = re.compile(
@@ -96,6 +107,23 @@ def sql(*_: str) -> str:
     return "\n\n".join(parts)
 
 
+def swaps(*_: str) -> str:
+    """Return the statements of the version backend: look and take, and how a row is made."""
+    shown = {}
+    for dialect, swap in SWAPS:
+        database, now = next((d, now) for d, (text, now) in DIALECTS.items() if text is dialect)
+        shown[database] = {name: _shown(getattr(swap, name), now) for name in SWAP_STATEMENTS}
+    parts = []
+    for name, title in SWAP_STATEMENTS.items():
+        by_text: dict[str, list[str]] = {}
+        for database, texts in shown.items():
+            by_text.setdefault(texts[name], []).append(database)
+        for text, databases in by_text.items():
+            where = "" if len(by_text) == 1 else f", on {' and '.join(databases)}"
+            parts.append(f"{title}{where}:\n\n```sql\n{text}\n```")
+    return "\n\n".join(parts)
+
+
 def tree(*_: str) -> str:
     """Return the tree of errors, which stands in the module's docstring."""
     lines = (inspect.getdoc(exceptions) or "").splitlines()
@@ -116,6 +144,7 @@ def api(*paths: str) -> str:
 KINDS: dict[str, Callable[..., str]] = {
     "flags": flags,
     "sql": sql,
+    "swaps": swaps,
     "tree": tree,
     "doc": doc,
     "api": api,

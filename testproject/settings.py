@@ -79,6 +79,12 @@ DISTLOCKS: dict[str, Any] = {
         "LOCATION": "default",
         "PREFIX": "shop",
     },
+    # The other technique that every SQL database can do. Its names are apart from the default's.
+    "version": {
+        "BACKEND": "django_distlock.backends.version.VersionBackend",
+        "LOCATION": "default",
+        "PREFIX": "shop-version",
+    },
     # More aliases go here; `manage.py demo` runs each one that works over several processes.
     **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
 }

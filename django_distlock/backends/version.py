@@ -130,7 +130,11 @@ class VersionStatements(Optimistic, TextStatements):
     ) -> bool:
         given = self.dialect.parameters(claim, readable(claim.name))
         mine = seen.owner == claim.owner
-        given |= {"seen": seen.token, "token": token, "acquired": seen.acquired if mine else seen.now}
+        given |= {
+            "seen": seen.token,
+            "token": token,
+            "acquired": seen.acquired if mine else seen.now,
+        }
         if patience is None:
             return self._write(connection, self.swap.take, given) == 1
         return self._write(connection, self.swap.take_soon, given | patient(patience)) == 1
