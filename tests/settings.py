@@ -44,6 +44,7 @@ for _store, _levels in ISOLATED.items():
             DATABASES[f"{_store} {_level}"] = _usual | {"OPTIONS": _all_options}
 
 TABLE = "django_distlock.backends.table.TableBackend"
+ROW = "django_distlock.backends.row.RowBackend"
 VERSION = "django_distlock.backends.version.VersionBackend"
 
 DISTLOCKS: dict[str, dict[str, Any]] = {
@@ -61,6 +62,11 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
         }
         for name in DATABASES
         if name not in ("default", "memory")
+    },
+    **{
+        f"row-{name}": {"BACKEND": ROW, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 90}}
+        for name in DATABASES
+        if DATABASES[name]["ENGINE"] != "django.db.backends.sqlite3"
     },
     **{
         f"version-{name}": {"BACKEND": VERSION, "LOCATION": name, "PREFIX": "version"}

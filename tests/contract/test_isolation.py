@@ -40,7 +40,7 @@ class AtLevel(Exclusion, Fencing, Waiting):
             else:
                 cursor.execute(ASKED[store])
             (said,) = cursor.fetchone()
-        connections[self.alias].close()
+        connections[self.database()].close()
         assert said.lower().replace("-", " ") == level
 
 

@@ -41,7 +41,7 @@ LAYERS: list[set[str]] = [
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
 
-BUILT_ON = {"version": "table"}
+BUILT_ON = {"version": "table", "row": "table"}
 """Techniques that share another's table, connections and errors."""
 
 PURE = {

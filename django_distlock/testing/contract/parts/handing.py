@@ -94,7 +94,7 @@ class Handing(ContractBase):
         await a.release(inner)
         await a.release(outer)
 
-    @needs("processes")
+    @needs("processes", "hands_over")
     async def test_a_lease_goes_to_another_process_and_back(self, world: World) -> None:
         """Keep lock and token on the way to another process and back."""
         a, b = world.actor(), world.actor()
