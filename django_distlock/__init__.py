@@ -12,6 +12,7 @@ from .exceptions import (
     InvalidLockError,
     LeaseLostError,
     LockBackendError,
+    LockDeadlockError,
     LockError,
     LockInTransactionError,
     LockNotAcquiredError,
@@ -23,6 +24,7 @@ from .group import LockGroup, lock_all
 from .handler import locks
 from .lease import Lease
 from .lock import Lock, lock, lock_for
+from .rows import lock_rows
 from .values import Holder, LockInfo
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "LeaseLostError",
     "Lock",
     "LockBackendError",
+    "LockDeadlockError",
     "LockError",
     "LockGroup",
     "LockInTransactionError",
@@ -46,6 +49,7 @@ __all__ = [
     "lock",
     "lock_all",
     "lock_for",
+    "lock_rows",
     "locks",
 ]
 

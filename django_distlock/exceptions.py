@@ -9,6 +9,7 @@
     ├── LockNotHeldError                release or renew by one who does not hold it
     │   └── LeaseLostError              it was ours and is gone
     ├── LockBackendError                the store failed; never said of a lock that is merely held
+    │   └── LockDeadlockError           two transactions waited for each other
     ├── LockInTransactionError          taken inside an open transaction
     ├── UnsupportedOperationError       this backend cannot do that   (also NotImplementedError)
     └── InvalidLockError                name, ttl or wait out of range   (also ValueError)
@@ -29,6 +30,7 @@ __all__ = [
     "InvalidLockError",
     "LeaseLostError",
     "LockBackendError",
+    "LockDeadlockError",
     "LockError",
     "LockInTransactionError",
     "LockNotAcquiredError",
@@ -118,6 +120,10 @@ class LockBackendError(LockError):
 
 class StoreConflictError(LockBackendError):
     """The store asks for another try: a dead lock, a serialization failure, a busy file."""
+
+
+class LockDeadlockError(LockBackendError):
+    """Two transactions waited for each other, and the database has ended this one."""
 
 
 class LockInTransactionError(LockError):

@@ -8,7 +8,7 @@ from django.db import models
 
 from .names import unreadable
 
-__all__ = ["LockRow", "RowLock", "RowSession"]
+__all__ = ["LockRow", "RowLock", "RowSession", "RowToken"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -75,6 +75,20 @@ class RowLock(models.Model):
     def lock_name(self) -> str:
         """The lock's name as the program wrote it."""
         return unreadable(self.name)
+
+
+class RowToken(models.Model):
+    """The last fencing token of a name, where it cannot stand in the row that is locked."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    token = models.BigIntegerField()
+
+    class Meta:
+        db_table = "distlock_row_token"
+        verbose_name = "row lock token"
+
+    def __str__(self) -> str:
+        return self.digest
 
 
 class RowSession(models.Model):

@@ -64,7 +64,7 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
         if name not in ("default", "memory")
     },
     **{
-        f"row-{name}": {"BACKEND": ROW, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 90}}
+        f"row-{name}": {"BACKEND": ROW, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 150}}
         for name in DATABASES
         if DATABASES[name]["ENGINE"] != "django.db.backends.sqlite3"
     },

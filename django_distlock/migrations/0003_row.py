@@ -10,7 +10,7 @@ from django.db import migrations, models
 def leave_room(apps: Any, schema_editor: Any) -> None:
     """Leave free room on PostgreSQL's pages, so that updates of a row stay on its page (HOT)."""
     if schema_editor.connection.vendor == "postgresql":
-        for table in ("distlock_row", "distlock_row_session"):
+        for table in ("distlock_row", "distlock_row_token", "distlock_row_session"):
             schema_editor.execute(f"ALTER TABLE {table} SET (fillfactor = 60)")
 
 
@@ -32,6 +32,17 @@ class Migration(migrations.Migration):
                 ("note", models.TextField(default="")),
             ],
             options={"db_table": "distlock_row", "verbose_name": "row lock"},
+        ),
+        migrations.CreateModel(
+            name="RowToken",
+            fields=[
+                (
+                    "digest",
+                    models.CharField(max_length=64, primary_key=True, serialize=False),
+                ),
+                ("token", models.BigIntegerField()),
+            ],
+            options={"db_table": "distlock_row_token", "verbose_name": "row lock token"},
         ),
         migrations.CreateModel(
             name="RowSession",

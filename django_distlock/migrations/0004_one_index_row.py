@@ -1,4 +1,4 @@
-"""The row backend's table without the index for LIKE, as 0002 does it for the lock table."""
+"""The row backend's tables without the index for LIKE, as 0002 does it for the lock table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ def drop_pattern_index(apps: Any, schema_editor: Any) -> None:
     connection = schema_editor.connection
     if connection.vendor != "postgresql":
         return
-    with connection.cursor() as cursor:
-        found = connection.introspection.get_constraints(cursor, "distlock_row")
-    for name, about in found.items():
-        if about["index"] and not about["primary_key"] and about["columns"] == ["digest"]:
-            schema_editor.execute(f"DROP INDEX {schema_editor.quote_name(name)}")
+    for table in ("distlock_row", "distlock_row_token"):
+        with connection.cursor() as cursor:
+            found = connection.introspection.get_constraints(cursor, table)
+        for name, about in found.items():
+            if about["index"] and not about["primary_key"] and about["columns"] == ["digest"]:
+                schema_editor.execute(f"DROP INDEX {schema_editor.quote_name(name)}")
 
 
 class Migration(migrations.Migration):

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"text"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
     {"names", "durations", "decorators", "holder", "worker", "flow"},
-    {"conf", "transactions", "cleaning"},
+    {"conf", "transactions", "cleaning", "rows"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another, but see BUILT_ON
     {"watchdog", "cancel"},

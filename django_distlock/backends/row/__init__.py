@@ -45,6 +45,7 @@ NAP = 0.05  # seconds between two looks where the server cannot be waited for
 MOST_KNOWN = 10_000  # names remembered whose row has been made
 MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
+ABANDONED = 4.0  # seconds without a look after which nobody waits any more
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,8 +73,8 @@ class RowBackend(BaseLockBackend):
     hands_over = False
     # Whoever does not wait at all asks once and waits for the answer only.
     least_patience = 0.0
-    # A waiter is woken by the server, so that its pause is as long as its wait.
-    poll = (3600.0, 3600.0)
+    # A waiter is woken by the server; its looks in between ask this process only.
+    poll = (0.5, 1.0)
     # What fits in the milliseconds of PostgreSQL's limit.
     longest_ttl: ClassVar[float] = 2_147_483.0
     store_errors = (DatabaseError, InterfaceError)
@@ -163,6 +164,7 @@ class RowBackend(BaseLockBackend):
     def _attempt(
         self, dialect: Dialect, session: Session, claim: Claim, *, wait: bool, limit: float
     ) -> Grant | Refusal:
+        session.until = time.monotonic() + ABANDONED
         if session.sent:
             if not session.is_answered():
                 return Refusal()
@@ -209,14 +211,22 @@ class RowBackend(BaseLockBackend):
         session.until = time.monotonic() + self.max_ttl(claim.ttl) + SPARE
 
     def _reap(self) -> None:
-        """Give up the sessions that the server has ended by now, of leases that nobody released."""
+        """Give up sessions that nobody will ask for again.
+
+        Those that the server has ended by now, of leases that nobody released, and those of waiters
+        that have stopped to look without being withdrawn.
+        """
         now = time.monotonic()
         with self._mutex:
-            over = [session for session in self._sessions.values() if session.until < now]
+            over = [session for session in self._sessions.values() if session.is_over(now)]
         for session in over:
             if session.mutex.acquire(blocking=False):
                 try:
-                    if session.owner and session.until < now:
+                    if not session.owner or not session.is_over(now):
+                        continue
+                    if session.sent:
+                        self._withdraw(self.dialect(), session)
+                    else:
                         self._drop(session, sound=False)
                 finally:
                     session.mutex.release()

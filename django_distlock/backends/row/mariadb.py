@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - only constants are put together into SQL
 """Row locks on MariaDB.
 
 Who reads at READ UNCOMMITTED sees what the holder has written into its locked row: owner, session,
@@ -30,7 +31,7 @@ LEVEL: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _GRANT: Final = f"""UPDATE distlock_row
  SET token = LAST_INSERT_ID(GREATEST(token + 1, {MY_NOW})), session = CONNECTION_ID(),
      owner = %(owner)s, name = %(name)s, note = %(note)s
- WHERE digest = %(key)s"""  # noqa: S608 - constants, here and below
+ WHERE digest = %(key)s"""
 # Without a wait the time of the statement is that of the lock.
 LOCK: Final = ("START TRANSACTION", f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {_GRANT}")
 WAIT: Final = """SET STATEMENT max_statement_time = %s, innodb_lock_wait_timeout = %s FOR
@@ -39,11 +40,11 @@ DRAW: Final = _GRANT
 FREE: Final = """UPDATE distlock_row SET owner = '', session = 0, note = ''
  WHERE digest = %(key)s"""
 FREE_LATE: Final = f"""UPDATE distlock_row SET owner = '', session = 0, note = '',
- token = GREATEST(token + 1, {MY_NOW}) WHERE digest = %(key)s"""  # noqa: S608
+ token = GREATEST(token + 1, {MY_NOW}) WHERE digest = %(key)s"""
 EXISTS: Final = "SELECT 1 FROM distlock_row WHERE digest = %(key)s"
-MAKE: Final = """SET STATEMENT innodb_lock_wait_timeout = 0 FOR
+MAKE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
 INSERT INTO distlock_row (digest, name, token, session, owner, note)
-VALUES (%(key)s, %(name)s, 0, 0, '', '') ON DUPLICATE KEY UPDATE digest = digest"""
+VALUES (%(key)s, %(name)s, {MY_NOW}, 0, '', '') ON DUPLICATE KEY UPDATE digest = digest"""
 DIRTY: Final = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
 _HELD: Final = (
     "SELECT digest, name, owner, token, note, session FROM distlock_row WHERE owner <> ''"
@@ -51,9 +52,9 @@ _HELD: Final = (
 HOLDER: Final = f"{_HELD} AND digest = %(key)s"
 HOLDERS: Final = f"{_HELD} AND digest > %(after)s ORDER BY digest LIMIT %(size)s"
 IDLE: Final = f"""SELECT digest, owner = '' AND token + 1 <= {MY_NOW} - %(older)s
-  FROM distlock_row WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s"""  # noqa: S608
+  FROM distlock_row WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s"""
 REMOVE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
-DELETE FROM distlock_row WHERE digest = %(key)s AND token + 1 <= {MY_NOW} - %(older)s"""  # noqa: S608
+DELETE FROM distlock_row WHERE digest = %(key)s AND token + 1 <= {MY_NOW} - %(older)s"""
 
 
 class MariaDB(Dialect):

@@ -1,9 +1,13 @@
+# ruff: noqa: S608 - only constants are put together into SQL
 """Row locks on PostgreSQL.
 
 The holder's uncommitted changes are nobody's to see. So each session writes beforehand, by a commit
 that waits for no disk, what it is about; that it holds the row is told by the row's ``xmax``, the
 transaction that has locked it, and its token by a shared advisory lock on that number, which never
 blocks anybody and ends with the transaction.
+
+The row that is locked is never written: the server queues who waits for a version of a row, and a
+new version would have them all queue again, in another order. Tokens stand in a table beside.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ from .session import Row, Session
 __all__ = ["PostgreSQL"]
 
 _LET: Final = "set_config('idle_in_transaction_session_timeout', %(idle)s, true)"
-_DRAW: Final = f"greatest(r.token + 1, {PG_NOW})"
 _SHOW: Final = "pg_try_advisory_xact_lock_shared(drawn.token)"
+_STORE: Final = f"""ON CONFLICT (digest) DO UPDATE
+  SET token = greatest(t.token + 1, excluded.token, {PG_NOW}) RETURNING t.token"""
 
 NOTE: Final = (
     "BEGIN",
@@ -38,8 +43,8 @@ LOCK: Final = (
     f"""WITH locked AS MATERIALIZED (
   SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE SKIP LOCKED),
 drawn AS (
-  UPDATE distlock_row r SET token = {_DRAW}
-    FROM locked WHERE r.digest = locked.digest RETURNING r.token)
+  INSERT INTO distlock_row_token AS t (digest, token) SELECT digest, {PG_NOW} FROM locked
+  {_STORE})
 SELECT drawn.token, {_SHOW} FROM drawn
 UNION ALL
 SELECT NULL, true FROM distlock_row
@@ -49,11 +54,17 @@ SELECT NULL, true FROM distlock_row
 WAIT: Final = """SELECT 1 FROM distlock_row
  WHERE digest = %s AND set_config('lock_timeout', %s, true) IS NOT NULL FOR UPDATE"""
 DRAW: Final = f"""WITH drawn AS (
-  UPDATE distlock_row r SET token = {_DRAW} WHERE r.digest = %(key)s RETURNING r.token)
+  INSERT INTO distlock_row_token AS t (digest, token) VALUES (%(key)s, {PG_NOW})
+  {_STORE})
 SELECT drawn.token, {_SHOW} FROM drawn"""
-MAKE: Final = """INSERT INTO distlock_row (digest, name, token, session, owner, note)
-VALUES (%(key)s, %(name)s, 0, 0, '', '') ON CONFLICT (digest) DO NOTHING"""
-USED: Final = f"UPDATE distlock_row r SET token = {_DRAW} WHERE digest = %(key)s"  # noqa: S608
+# Looked for first: an INSERT would wait for the holder of a row that is there. The token is that of
+# nobody, and says that the name has just been used.
+MAKE: Final = f"""INSERT INTO distlock_row (digest, name, token, session, owner, note)
+SELECT %(key)s::varchar, %(name)s::text, {PG_NOW}, 0, '', ''
+ WHERE NOT EXISTS (SELECT 1 FROM distlock_row WHERE digest = %(key)s::varchar)
+ON CONFLICT (digest) DO NOTHING"""
+USED: Final = f"""UPDATE distlock_row_token SET token = greatest(token + 1, {PG_NOW})
+ WHERE digest = %(key)s"""
 HELD: Final = """
 SELECT r.digest, r.name, s.owner, (t.classid::bigint << 32) | t.objid::bigint, s.note, s.session
   FROM distlock_row_session s
@@ -62,13 +73,22 @@ SELECT r.digest, r.name, s.owner, (t.classid::bigint << 32) | t.objid::bigint, s
        AND x.pid = s.session AND x.mode = 'ExclusiveLock' AND x.granted
   JOIN pg_locks t ON t.locktype = 'advisory' AND t.pid = s.session AND t.objsubid = 1 AND t.granted
        AND t.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-END: Final = f"SELECT pg_terminate_backend(h.session::int) FROM ({HELD}) h WHERE"  # noqa: S608
-IDLE: Final = f"""SELECT digest, token + 1 <= {PG_NOW} - %(older)s FROM distlock_row
- WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s"""  # noqa: S608
-REMOVE: Final = f"""WITH idle AS (
-  SELECT digest FROM distlock_row WHERE digest = ANY(%(keys)s) FOR UPDATE SKIP LOCKED)
-DELETE FROM distlock_row r USING idle
- WHERE r.digest = idle.digest AND r.token + 1 <= {PG_NOW} - %(older)s"""  # noqa: S608
+END: Final = f"SELECT pg_terminate_backend(h.session::int) FROM ({HELD}) h WHERE"
+_USED: Final = "greatest(r.token, t.token) + 1"
+IDLE: Final = f"""
+SELECT r.digest, x.transactionid IS NULL AND {_USED} <= {PG_NOW} - %(older)s
+  FROM distlock_row r LEFT JOIN distlock_row_token t ON t.digest = r.digest
+       LEFT JOIN pg_locks x ON x.locktype = 'transactionid'
+       AND x.transactionid = r.xmax AND x.mode = 'ExclusiveLock' AND x.granted
+ WHERE r.digest > %(after)s ORDER BY r.digest LIMIT %(size)s"""
+# Both, under the row's lock. Judged by the row and the token as they are then.
+REMOVE: Final = f"""WITH locked AS MATERIALIZED (
+  SELECT digest, token FROM distlock_row WHERE digest = ANY(%(keys)s) FOR UPDATE SKIP LOCKED),
+idle AS MATERIALIZED (
+  SELECT r.digest FROM locked r LEFT JOIN distlock_row_token t ON t.digest = r.digest
+   WHERE {_USED} <= {PG_NOW} - %(older)s),
+token AS (DELETE FROM distlock_row_token t USING idle WHERE t.digest = idle.digest)
+DELETE FROM distlock_row r USING idle WHERE r.digest = idle.digest"""
 TIDY: Final = """DELETE FROM distlock_row_session
  WHERE session NOT IN (SELECT pid FROM pg_stat_activity)"""
 

@@ -44,7 +44,7 @@ class Session:
         self.sent = False
         """Whether a locking statement is under way, whose answer was not read yet."""
         self.until = math.inf
-        """When the server ends it, as far as it holds a lock; by `time.monotonic`."""
+        """When the server has ended it unless it is renewed, or nobody waits; `time.monotonic`."""
         self.idle = -1.0
         """The limit on being idle in a transaction that the session was given last."""
 
@@ -178,6 +178,17 @@ class Session:
             return os.dup(descriptor)
         except OSError:
             return None  # closed meanwhile
+
+    def is_over(self, now: float) -> bool:
+        """Tell whether it holds or waits for nothing any more, as far as can be told from here."""
+        if self.until < now:
+            return True
+        descriptor = descriptor_of(self.connection.connection)
+        if descriptor is None or descriptor < 0:
+            return False  # it is being opened
+        poll = select.poll()
+        poll.register(descriptor, select.POLLRDHUP)
+        return not self.sent and bool(poll.poll(0))
 
     # -- its end -------------------------------------------------------------------------------
 
