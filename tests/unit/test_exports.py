@@ -22,6 +22,7 @@ PUBLIC = {
     "lock",
     "lock_all",
     "lock_for",
+    "lock_rows",
     "locks",
     *(name for name in exceptions.__all__ if name.endswith("Error")),
 }

@@ -204,7 +204,7 @@ class RowBackend(BaseLockBackend):
             except Missing:
                 self._known.discard(claim.key)
                 session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
-        raise DatabaseError("the row of the lock was removed each time that it was made")
+        raise errors.Outrun("the row of the lock was removed each time that it was made")
 
     def _lasts(self, session: Session, claim: Claim) -> None:
         """Note until when the server keeps the session unless it is renewed."""
