@@ -5,9 +5,12 @@ The conflicts themselves are forced by hand in `tests/backends/test_conflicts.py
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from django.db import connections, transaction
 
+from django_distlock.backends.row import RowBackend
 from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
 from tests.conftest import SERVERS
 from tests.contract.connections import open_sockets
@@ -44,6 +47,18 @@ class AtLevel(Exclusion, Fencing, Waiting):
         assert said.lower().replace("-", " ") == level
 
 
+class RowAtLevel(AtLevel):
+    """Rows locked by FOR UPDATE; their own transactions are at READ COMMITTED."""
+
+    def open_connections(self) -> int:
+        backend = self.backend()
+        assert isinstance(backend, RowBackend)
+        closer = threading.Thread(target=backend.close_idle)  # they are kept for the next lock
+        closer.start()
+        closer.join()
+        return super().open_connections()
+
+
 if "postgresql" in chosen():
 
     class TestPostgreSQLRepeatableRead(AtLevel):
@@ -65,6 +80,16 @@ if "postgresql" in chosen():
         """Compare-and-swap, on PostgreSQL at SERIALIZABLE."""
 
         alias = "version-postgresql serializable"
+
+    class TestRowOnPostgreSQLRepeatableRead(RowAtLevel):
+        """Rows locked by FOR UPDATE, on PostgreSQL at REPEATABLE READ."""
+
+        alias = "row-postgresql repeatable read"
+
+    class TestRowOnPostgreSQLSerializable(RowAtLevel):
+        """Rows locked by FOR UPDATE, on PostgreSQL at SERIALIZABLE."""
+
+        alias = "row-postgresql serializable"
 
 
 if "mariadb" in chosen():
@@ -88,3 +113,13 @@ if "mariadb" in chosen():
         """Compare-and-swap, on MariaDB at SERIALIZABLE."""
 
         alias = "version-mariadb serializable"
+
+    class TestRowOnMariaDBRepeatableRead(RowAtLevel):
+        """Rows locked by FOR UPDATE, on MariaDB at REPEATABLE READ."""
+
+        alias = "row-mariadb repeatable read"
+
+    class TestRowOnMariaDBSerializable(RowAtLevel):
+        """Rows locked by FOR UPDATE, on MariaDB at SERIALIZABLE."""
+
+        alias = "row-mariadb serializable"

@@ -39,7 +39,8 @@ ON CONFLICT (session) DO UPDATE
 # SKIP LOCKED, because NOWAIT would be an error in the server's log at each look.
 LOCK: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED",
-    f"SELECT {_LET}",
+    # The program's own limit would end the wait.
+    f"SELECT {_LET}, set_config('statement_timeout', '0', true)",
     f"""WITH locked AS MATERIALIZED (
   SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE SKIP LOCKED),
 drawn AS (
@@ -124,10 +125,11 @@ class PostgreSQL(Dialect):
 
     def cancel(self, session: Session, other: Session, limit: float) -> None:
         raw: Any = session.connection.connection
-        if hasattr(raw, "cancel_safe"):
-            raw.cancel_safe(timeout=limit)
-        else:
-            raw.cancel()
+        with session.connection.wrap_database_errors:
+            if hasattr(raw, "cancel_safe"):
+                raw.cancel_safe(timeout=limit)
+            else:
+                raw.cancel()
 
     def holder(self, session: Session, key: str) -> Row | None:
         rows = session.fetch(f"{HELD} WHERE r.digest = %(key)s", {"key": key})

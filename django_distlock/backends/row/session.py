@@ -26,6 +26,8 @@ __all__ = ["Ended", "Row", "Session"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+_CLOSED: int | None = getattr(select, "POLLRDHUP", None)
+"""What poll() says of a connection that the other side has closed; known on Linux."""
 
 
 class Ended(OperationalError):
@@ -132,7 +134,8 @@ class Session:
     def can_send(self) -> bool:
         """Tell whether the driver can send a statement without waiting for its answer."""
         raw: Any = self.connection.connection
-        return hasattr(raw, "send_query") or hasattr(raw, "pgconn")
+        # Sockets are watched by a call that Windows does not have.
+        return hasattr(select, "poll") and (hasattr(raw, "send_query") or hasattr(raw, "pgconn"))
 
     def send(self, sql: str, parameters: Sequence[str | float]) -> None:
         """Send a statement with positional parameters, and do not wait."""
@@ -184,11 +187,11 @@ class Session:
         if self.until < now:
             return True
         descriptor = descriptor_of(self.connection.connection)
-        if descriptor is None or descriptor < 0:
-            return False  # it is being opened
+        if self.sent or descriptor is None or descriptor < 0 or _CLOSED is None:
+            return False
         poll = select.poll()
-        poll.register(descriptor, select.POLLRDHUP)
-        return not self.sent and bool(poll.poll(0))
+        poll.register(descriptor, _CLOSED)
+        return bool(poll.poll(0))
 
     # -- its end -------------------------------------------------------------------------------
 
