@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from django.db import connections
@@ -27,6 +28,7 @@ from django_distlock import (
 )
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.row.checks import check
+from django_distlock.backends.row.session import Session
 from django_distlock.models import RowLock, RowSession, RowToken
 from tests.backends.outages import COMMAND, Place
 from tests.backends.tools import (
@@ -171,6 +173,35 @@ def test_waiting_tasks_cost_no_thread_and_do_not_block_the_loop(store: str, name
         threads, worst = asyncio.run(main())
     assert threads <= 5  # four that ask, and one that renews
     assert worst < 1.0
+
+
+@on_servers
+def test_a_driver_that_cannot_send_and_go_on_is_polled(store: str, name: str) -> None:
+    """As PyMySQL and psycopg2."""
+    alias = f"row-{store}"
+    with mock.patch.object(Session, "can_send", return_value=False):
+        lease = taken(name, alias)
+        assert Elsewhere(lock(name, using=alias, wait=0.1).acquire).start().result() is None
+        waiter = Elsewhere(lambda: taken(name, alias, wait=20).release()).start()
+        time.sleep(0.15)
+        assert not waiter.done()
+        assert len(row(alias)._sessions) <= 2
+        lease.release()
+        waiter.result()
+    assert not row(alias)._sessions
+
+
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
+def test_the_programs_statement_timeout_ends_no_wait(store: str, name: str) -> None:
+    settings = dict(connections.settings[store])
+    options = settings["OPTIONS"] | {"options": "-c statement_timeout=200ms"}
+    with database_alias("hasty", settings | {"OPTIONS": options}), row_alias("rows", "hasty"):
+        lease = taken(name, "rows")
+        waiter = Elsewhere(lambda: taken(name, "rows", wait=20).release()).start()
+        time.sleep(0.4)
+        assert not waiter.done()
+        lease.release()
+        waiter.result()
 
 
 # -- tokens --------------------------------------------------------------------------------------
