@@ -6,10 +6,11 @@ and `arun`, carry steps out and know nothing of locks. (The shape is that of psy
 
 Acquire:
 
-1. Note the time, then ask the store. The lease is counted from *before* the question.
+1. Queue first if the lock was contended a moment ago. Note the time, then ask the store: the lease
+   is counted from *before* the question.
 2. Granted, and the answer came while the lease still lasts: done.
 3. Not granted and the wait is over: withdraw, so that nothing of ours stays in the store.
-4. Pause (the store may end the pause early), and ask again.
+4. Wait in the store's queue if it has one, else pause, and ask again.
 
 Whatever else ends it, an error, a cancellation, Ctrl-C, withdraws first: the answer may have been
 lost on its way while the store granted the lock.
@@ -33,6 +34,9 @@ T = TypeVar("T")
 # When no wait is left: a dead lock is no reason to call the store down, but the wait is kept.
 TRIES_IN_CONFLICT = 5
 LATE, TOO_LATE = 0.05, 0.5  # seconds past the wait: two tries, one try
+# Seconds in a queue after which the store is asked all the same: a hint to try may be lost, and
+# whoever stands before us may hang.
+QUEUE_LIMIT = 1.0
 LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however short the wait
 
 
@@ -54,8 +58,8 @@ Flow: TypeAlias = Generator[Step, Any, T]
 class Store(Protocol):
     """What the flow needs of a backend."""
 
-    @property
-    def queues(self) -> bool: ...
+    def is_contended(self, claim: Claim) -> bool: ...
+    def is_queued(self, claim: Claim) -> bool: ...
     @property
     def command_timeout(self) -> float: ...
     @property
@@ -64,7 +68,7 @@ class Store(Protocol):
     async def acall(self, verb: str, *args: Any, name: str | None) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Ask the store: a primitive of the backend, and its arguments."""
 
@@ -82,7 +86,7 @@ class Call:
         return await self.store.acall(self.verb, *self.args, name=self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pause(Call):
     """Wait until trying again may help."""
 
@@ -122,6 +126,12 @@ def acquire(
     """
     conflicts = 0
     try:
+        left = None if until is None else until - clock()
+        if (left is None or left > 0) and store.is_contended(claim):
+            # Else who has just released it would be before those who wait, again and again.
+            yield Pause(
+                store, "queue", (claim, _at_most(left, QUEUE_LIMIT, None), left), claim.name
+            )
         while True:
             asked = clock()
             left = None if until is None else until - asked
@@ -148,6 +158,10 @@ def acquire(
                     )
                 if answer is not None:
                     break
+            if isinstance(answer, Refusal) and answer.queue:
+                turn = _at_most(left, QUEUE_LIMIT, answer)
+                if (yield Pause(store, "queue", (claim, turn, left), claim.name)):
+                    continue
             yield Pause(store, "pause", (claim, _sleep(left, delays, answer)), claim.name)
     except GeneratorExit:
         # Nobody drives us any more, so no step of ours would be carried out.
@@ -160,7 +174,7 @@ def acquire(
     except BaseException:
         yield from _withdraw(store, claim, abandon)
         raise
-    if store.queues:
+    if store.is_queued(claim):
         yield from _withdraw(store, claim, abandon)
     return answer if isinstance(answer, Refusal) else Refusal()
 
@@ -174,7 +188,10 @@ def _patience(store: Store, left: float | None) -> float:
 
 def _sleep(left: float | None, delays: Iterator[float], answer: object) -> float:
     """Return how long to pause: the next delay, but not past the wait or the holder's lease."""
-    seconds = next(delays)
+    return _at_most(left, next(delays), answer)
+
+
+def _at_most(left: float | None, seconds: float, answer: object) -> float:
     if isinstance(answer, Refusal) and answer.remaining is not None and answer.remaining > 0:
         seconds = min(seconds, answer.remaining + 0.001)
     if left is None:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from .backends.base import BaseLockBackend
 from .exceptions import LeaseLostError
 from .flow import Granted
+from .holder import this_task
 from .signals import Tell, lock_lost
 from .values import Claim
 from .worker import events
@@ -32,33 +33,24 @@ _Known: TypeAlias = "tuple[int, tuple[tuple[weakref.ref[Party], int], ...]]"
 _flow: ContextVar[_Known] = ContextVar("django_distlock_flow")
 
 
-def party() -> tuple[Party, int]:
-    """Return who is asking: the current task, or else thread, and the id of its flow of calls.
+def party() -> tuple[Party, int, int]:
+    """Return who is asking, the current task or else thread, its flow of calls, and its chain.
 
     The flow id is a ContextVar set at the first call, which asgiref carries into `sync_to_async`
     and back. It tells apart two tasks whose synchronous parts share one thread; the task or thread
-    tells apart a child task, which inherits the ContextVar.
+    tells apart a child task, which inherits the ContextVar, and with it the id of the chain.
     """
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    who: Party = threading.current_thread() if task is None else task
+    who: Party = this_task() or threading.current_thread()
     chain, known = _flow.get((0, ()))
     for ref, flow in known:
         if ref() is who:
-            return who, flow
+            return who, flow, chain
     # New here, or inherited from whoever made this task or thread: a flow of its own.
     flow = next(_flows)
+    chain = chain or flow
     alive = tuple(each for each in known if each[0]() is not None)
-    _flow.set((chain or flow, (*alive, (weakref.ref(who), flow))))
-    return who, flow
-
-
-def _chain() -> int:
-    """Return the id of the chain of calls, which tasks and threads inherit."""
-    party()
-    return _flow.get()[0]
+    _flow.set((chain, (*alive, (weakref.ref(who), flow))))
+    return who, flow, chain
 
 
 class State(enum.Enum):
@@ -133,8 +125,7 @@ class Hold:
 
     def adopt(self) -> None:
         """Make the calling thread or task the holder."""
-        who, self.flow = party()
-        self.chain = _chain()
+        who, self.flow, self.chain = party()
         self.party = weakref.ref(who)
         _registry[self._index(who)] = self
 
@@ -143,7 +134,7 @@ class Hold:
 
     def mine(self) -> bool:
         """Tell whether the calling thread or task is the holder."""
-        who, flow = party()
+        who, flow, _ = party()
         return self.party() is who and self.flow == flow
 
     def holder_lives(self) -> bool:
@@ -213,7 +204,7 @@ _registry: weakref.WeakValueDictionary[_Index, Hold] = weakref.WeakValueDictiona
 
 def find(backend: BaseLockBackend, key: str) -> Hold | None:
     """Return the hold that the calling thread or task has on ``key``, if any."""
-    who, flow = party()
+    who, flow, _ = party()
     hold = _registry.get((id(backend), key, id(who), flow))
     # The id of a thread or task that ended may have been given to another: compare the object.
     if hold is None or hold.backend is not backend or hold.party() is not who:
@@ -223,7 +214,7 @@ def find(backend: BaseLockBackend, key: str) -> Hold | None:
 
 def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:
     """Return a hold on ``key`` by another task or thread of the same chain of calls, if any."""
-    who, chain = party()[0], _chain()
+    who, _, chain = party()
     for hold in every(backend):
         if hold.claim.key == key and hold.chain == chain and hold.party() is not who:
             return hold
@@ -251,7 +242,7 @@ _entered_mutex = threading.RLock()
 def push(lock: object, got: Any) -> None:
     """Remember what a `with` block of ``lock`` got."""
     with _entered_mutex:
-        _entered.setdefault(id(lock), []).append(((*party(), _chain()), got))
+        _entered.setdefault(id(lock), []).append((party(), got))
 
 
 def forget(lock: object, got: object) -> None:
@@ -271,9 +262,9 @@ def pop(lock: object) -> Any:
     """
     with _entered_mutex:
         entered = _entered.get(id(lock), [])
-        me, chain = party(), _chain()
-        places = [i for i, (entrant, _) in enumerate(entered) if entrant[:2] == me]
-        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == chain]
+        me = party()
+        places = [i for i, (entrant, _) in enumerate(entered) if entrant == me]
+        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == me[2]]
         if not places and len(entered) != 1:
             return None
         _, got = entered.pop(places[-1] if places else 0)

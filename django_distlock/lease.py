@@ -19,7 +19,7 @@ from .exceptions import (
 from .flow import Flow, Granted
 from .handler import locks
 from .held import Hold, State
-from .transactions import Ask, begun_by_hand, open_blocks
+from .transactions import Ask, open_transactions
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim
 from .watchdog import abandon, watchdog
@@ -178,10 +178,10 @@ class Lease:
         self._done = True
 
     def _defer(self) -> None:
-        blocks = open_blocks()
+        blocks, by_hand = open_transactions()
         if blocks and self._hold.backend.conf.in_transaction == "hold":
             keep_until_ended(self._hold, blocks)
-        elif blocks or begun_by_hand():
+        elif blocks or by_hand:
             # The end of a transaction begun by hand is told by nobody, so it is not waited for.
             logger.warning(
                 "Lock %.200r of alias %r is released inside an open transaction: the next "

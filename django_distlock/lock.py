@@ -24,11 +24,11 @@ from .flow import Flow
 from .guard import Guard
 from .handler import locks
 from .held import Hold, State
-from .holder import this_holder
+from .holder import this_note
 from .lease import Lease
 from .names import check_name
 from .signals import Tell, lock_acquired, lock_contended
-from .transactions import Ask, Block, begun_by_hand, is_pending, open_blocks, sweep
+from .transactions import Ask, Block, is_pending, open_transactions, sweep
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim, Note, Refusal
 from .watchdog import abandon, watchdog
@@ -91,8 +91,8 @@ class Lock(Guard[Lease], Decorates):
         return replace(self, name=fill(self.name, arguments, self.using))
 
     def _obtain(self, wait: Wait, until: str | None) -> Flow[Lease]:
-        waits = (wait, self.wait, locks[self.using].conf.wait)
-        given = next(w for w in waits if w is not UNSET)
+        given = self.wait if wait is UNSET else wait
+        given = locks[self.using].conf.wait if given is UNSET else given
         patience = check_wait(given, name=self._plain_name(), alias=self.using)
         return self._obtain_in(patience, patience, until)
 
@@ -116,7 +116,9 @@ class Lock(Guard[Lease], Decorates):
             mine = next((hold for hold in kept if _is_on(hold, backend, key)), None)
         if mine is not None and (again := (yield from self._again(mine))) is not None:
             return again
-        blocks = yield from self._transactions(backend, name, until)
+        blocks: list[Block] = []
+        if until is not None or backend.conf.in_transaction == "error":
+            blocks = yield from self._transactions(name, until)
         claim = Claim(name, key, secrets.token_hex(16), ttl, note)
         place = backend.place()
         started = backend.clock()
@@ -180,23 +182,20 @@ class Lock(Guard[Lease], Decorates):
             alias=self.using,
         )
 
-    def _transactions(
-        self, backend: BaseLockBackend, name: str, until: str | None
-    ) -> Flow[list[Block]]:
+    def _transactions(self, name: str, until: str | None) -> Flow[list[Block]]:
         """Judge the open transactions; return those that the release has to wait for."""
         where: Where = {"name": name, "alias": self.using}
         if until not in (None, "commit"):
             raise InvalidLockError(f"until is None or 'commit', not {until!r}", **where)
-        if until is None and backend.conf.in_transaction != "error":
-            return []
-        blocks: list[Block] = yield Ask(open_blocks)
+        found: tuple[list[Block], bool] = yield Ask(open_transactions)
+        blocks, by_hand = found
         if until == "commit":
             if not blocks:
                 raise LockInTransactionError(
                     "until='commit' needs an open transaction.atomic() block", **where
                 )
             return blocks
-        if blocks or (yield Ask(begun_by_hand)):
+        if blocks or by_hand:
             raise LockInTransactionError(
                 "The lock is taken inside an open transaction and would be free before the "
                 "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",
@@ -238,7 +237,7 @@ class Lock(Guard[Lease], Decorates):
 
     def _note(self, name: str) -> str:
         try:
-            return Note(this_holder(), self.metadata or {}).dumps()
+            return this_note(self.metadata)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import sys
@@ -29,6 +30,7 @@ def check_name(name: Any, alias: str | None = None) -> str:
     return name
 
 
+@functools.lru_cache(256)
 def key_of(prefix: str, name: str) -> str:
     """Return the key of ``name`` in the store: 64 hexadecimal digits of SHA-256.
 
@@ -43,6 +45,7 @@ def key_of(prefix: str, name: str) -> str:
     return digest.hexdigest()
 
 
+@functools.lru_cache(256)
 def readable(name: str) -> str:
     """Return ``name`` in printable ASCII, for a text column or a terminal.
 

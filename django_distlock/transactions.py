@@ -26,11 +26,10 @@ __all__ = [
     "Ask",
     "Block",
     "Ending",
-    "begun_by_hand",
     "is_pending",
     "of_testcase",
     "on_end",
-    "open_blocks",
+    "open_transactions",
     "own_connection",
     "sweep",
 ]
@@ -64,9 +63,12 @@ def of_testcase(atomic: object) -> bool:
     return bool(getattr(atomic, "_from_testcase", False))
 
 
-def open_blocks() -> list[Block]:
-    """Return the transactions that this thread has open, on whatever database alias."""
-    blocks = []
+def open_transactions() -> tuple[list[Block], bool]:
+    """Return the transactions that this thread has open, on whatever database alias.
+
+    And whether there is one without `atomic()`, whose end nobody tells.
+    """
+    blocks, by_hand = [], False
     for connection in connections.all(initialized_only=True):
         atomics = connection.atomic_blocks
         for index, atomic in enumerate(atomics):
@@ -76,17 +78,9 @@ def open_blocks() -> list[Block]:
                 savepoint = connection.savepoint_ids[-depth] if nested else None
                 blocks.append(Block(connection, atomic, savepoint))
                 break
-    return blocks
-
-
-def begun_by_hand() -> bool:
-    """Tell whether this thread has a transaction without `atomic()`, whose end nobody tells."""
-    return any(
-        not connection.in_atomic_block
-        and connection.connection is not None
-        and not connection.autocommit
-        for connection in connections.all(initialized_only=True)
-    )
+        if not connection.in_atomic_block:
+            by_hand |= connection.connection is not None and not connection.autocommit
+    return blocks, by_hand
 
 
 # The drivers' connections that a forked child got from its parent, kept for ever: two processes
@@ -114,7 +108,7 @@ def own_connection(database: str) -> BaseDatabaseWrapper:
     return own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """A step of a flow: run a function on the thread that has the caller's transactions."""
 

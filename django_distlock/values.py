@@ -127,11 +127,13 @@ class Refusal:
     """The store's no, with what it told at no extra cost.
 
     ``remaining`` is the holder's ttl left in seconds and ``note`` the holder's note; both are
-    hints, and None or empty where the store does not tell.
+    hints, and None or empty where the store does not tell. ``queue`` says that the store has a
+    queue to wait in.
     """
 
     remaining: float | None = None
     note: str = ""
+    queue: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,13 +38,15 @@ class Worker:
     """One thread, started by the first job and ended when idle; jobs run in order of due time.
 
     ``after_jobs`` runs on the thread whenever nothing is due, to close what the jobs opened. A job
-    that raises is logged; it does not end the thread.
+    that raises is logged; it does not end the thread. The interpreter's end waits for what is due,
+    unless ``drained`` is false.
     """
 
     _all: ClassVar[weakref.WeakSet[Worker]] = weakref.WeakSet()
 
-    def __init__(self, name: str, after_jobs: Job | None = None) -> None:
+    def __init__(self, name: str, after_jobs: Job | None = None, *, drained: bool = True) -> None:
         self._name = name
+        self._drained = drained
         self._after_jobs = after_jobs
         self._reset()
         Worker._all.add(self)
@@ -80,6 +82,10 @@ class Worker:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(wait)
+
+    def is_busy(self) -> bool:
+        """Tell whether a job is under way."""
+        return self._busy
 
     def drain(self, end: float) -> None:
         """Wait until nothing is due or under way, but not past ``end`` on the clock."""
@@ -154,7 +160,8 @@ os.register_at_fork(after_in_child=Worker.forget_parent)
 def _drain_all() -> None:
     end = clock.now() + LAST_WAIT
     for worker in list(Worker._all):
-        worker.drain(end)
+        if worker._drained:
+            worker.drain(end)
 
 
 # Threads that are no longer waited for die with the interpreter: a release handed to one of them

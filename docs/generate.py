@@ -46,6 +46,7 @@ DIALECTS = {
 }
 STATEMENTS = {
     "acquire": "Acquire",
+    "create": "Acquire a name that has no row (else nothing is done, and acquire asked again)",
     "look": "Who holds it (asked by a loser)",
     "renew": "Renew",
     "release": "Release",

@@ -40,10 +40,10 @@ class Bare(Adapter):
         self._cursor = self._make_cursor(connection.connection)
         self._acquire, self._release = self._dialect.acquire, self._dialect.release
         if connection.vendor == "sqlite":
-            names = dict.fromkeys(("key", "name", "owner", "ttl", "note", "now"), "")
+            names = ("key", "name", "owner", "ttl", "note", "now")
             marks = {name: f":{name}" for name in names}
             self._acquire, self._release = self._acquire % marks, self._release % marks
-        self._known: dict[str, dict[str, Any]] = {}
+        self._parameters: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._owner = secrets.token_hex(16)
 
     def close(self) -> None:
@@ -61,14 +61,17 @@ class Bare(Adapter):
 
     def try_acquire(self, key: str) -> str | None:
         """Run the acquire statement."""
-        parameters = self._parameters(key)
+        parameters = self._at(self._known(key)[0])
         self._execute(self._acquire, parameters)
         rows = self._cursor.fetchall()
+        if not rows and self._dialect.create:
+            self._execute(self._dialect.create, parameters)
+            rows = self._cursor.fetchall()
         return key if rows and rows[0][0] == self._owner else None
 
     def release(self, handle: str) -> None:
         """Run the release statement."""
-        self._execute(self._release, self._parameters(handle))
+        self._execute(self._release, self._at(self._known(handle)[1]))
         assert self._cursor.rowcount == 1
 
     def _make_cursor(self, driver_connection: Any) -> Any:
@@ -77,20 +80,23 @@ class Bare(Adapter):
     def _execute(self, sql: str, parameters: dict[str, Any]) -> None:
         self._cursor.execute(sql, parameters)
 
-    def _parameters(self, key: str) -> dict[str, Any]:
-        parameters = self._known.get(key)
-        if parameters is None:
-            parameters = self._known[key] = self._dialect.parameters(self._claim(key), key)
+    def _known(self, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        if key not in self._parameters:
+            claim, dialect = self._claim(key), self._dialect
+            self._parameters[key] = (dialect.acquiring(claim, key), dialect.parameters(claim))
+        return self._parameters[key]
+
+    def _at(self, parameters: dict[str, Any]) -> dict[str, Any]:
         if "now" in parameters:
             parameters["now"] = time.time_ns() // 1000
         return parameters
 
     def _claim(self, key: str) -> Any:
-        from django_distlock.holder import this_holder
-        from django_distlock.values import Claim, Note
+        from django_distlock.holder import this_note
+        from django_distlock.values import Claim
 
         # The note as the library writes it: a row without one would be shorter.
-        return Claim(key, self._backend.key(key), self._owner, 30.0, Note(this_holder()).dumps())
+        return Claim(key, self._backend.key(key), self._owner, 30.0, this_note(None))
 
 
 class BarePrepared(Bare):

@@ -55,7 +55,7 @@ class BaseLockBackend:
     exclusive: ClassVar[bool] = True
     supports_fencing: ClassVar[bool] = True
     fair: ClassVar[bool] = False
-    notifies: ClassVar[bool] = False
+    notifies: bool = False
     native_async: ClassVar[bool] = False
     thread_sensitive: ClassVar[bool] = False
     queues: ClassVar[bool] = False
@@ -129,6 +129,24 @@ class BaseLockBackend:
     async def apause(self, claim: Claim, seconds: float) -> None:
         """Pause on the event loop; it occupies no thread."""
         await asyncio.sleep(seconds)
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        """Wait in the store's queue until trying again may help, for ``limit`` seconds at most.
+
+        Asked for after a Refusal that says `queue`. False when there is no place to wait in now:
+        the caller pauses then. Only a hint, as `pause` is. A place in the queue is kept until the
+        claim is released, whether it was granted or not; ``left`` is how long it may go on waiting
+        in all (None: for ever).
+        """
+        return False
+
+    def is_contended(self, claim: Claim) -> bool:
+        """Tell whether to `queue` before the first attempt, as others are known to wait."""
+        return False
+
+    def is_queued(self, claim: Claim) -> bool:
+        """Tell whether a claim that was refused stands in a queue, which has to be left."""
+        return self.queues
 
     # -- for the layers above and for tools --------------------------------------------------------
 

@@ -13,15 +13,18 @@ database and PREFIX exclude each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.core.checks import CheckMessage
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import IntegrityError
 
+from ..conf import AliasConf, OptionSpec
 from ..names import readable
 from ..values import Claim
+from .base import BaseLockBackend
 from .table import TableBackend, checks, text_for
+from .table.cursor import cursor_of
 from .table.optimistic import Optimistic, Seen, fresh_token
 from .table.sql import (
     COLUMNS,
@@ -128,7 +131,7 @@ class VersionStatements(Optimistic, TextStatements):
         token: int,
         patience: float | None,
     ) -> bool:
-        given = self.dialect.parameters(claim, readable(claim.name))
+        given = self.dialect.acquiring(claim, readable(claim.name))
         mine = seen.owner == claim.owner
         given |= {
             "seen": seen.token,
@@ -150,7 +153,7 @@ class VersionStatements(Optimistic, TextStatements):
         return None
 
     def _write(self, connection: BaseDatabaseWrapper, sql: str, given: dict[str, Any]) -> int:
-        with connection.cursor() as cursor:
+        with cursor_of(connection) as cursor:
             cursor.execute(sql, given)
             return int(cursor.rowcount)
 
@@ -158,9 +161,15 @@ class VersionStatements(Optimistic, TextStatements):
 class VersionBackend(TableBackend):
     """Optimistic locks in the lock table, on any database of Django's.
 
-    LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS are those of the table
-    backend: ``COMMAND_TIMEOUT`` and ``SQL``.
+    LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT`` and
+    ``SQL``, as of the table backend. Losers do not queue: they look again after a pause.
     """
+
+    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "SQL": TableBackend.options["SQL"]}
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        self.notifies = False
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)

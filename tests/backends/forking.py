@@ -20,6 +20,7 @@ from django.db import connections, transaction
 
 from django_distlock import LeaseLostError, Lock, lock, locks
 from django_distlock.backends.table import TableBackend
+from tests.backends.forking_rooms import in_the_waiting_room
 from tests.backends.forking_tools import NAME, WHO, child, ended_well, refused, session, taken
 
 BRIEF = 0.6  # a ttl that ends within the test unless it is renewed
@@ -291,10 +292,13 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
         multiprocessing_fork,
         multiprocessing_spawn,
         multiprocessing_forkserver,
+        in_the_waiting_room,
     )
 }
 
-ON_SERVERS: dict[str, Callable[[str], None]] = {"with_an_idle_connection": with_an_idle_connection}
+ON_SERVERS: dict[str, Callable[[str], None]] = {
+    "with_an_idle_connection": with_an_idle_connection,
+}
 """Those about connections that SQLite does not have."""
 
 

@@ -76,6 +76,14 @@ class Rival:
         """Write the lock's row without a change of what counts."""
         self.run(f"UPDATE distlock_lock SET name = concat(name, '!') WHERE digest = '{self._row}'")
 
+    def make_row_again(self) -> None:
+        """Delete the lock's row, and begin to make it."""
+        row = f"FROM distlock_lock WHERE digest = '{self._row}'"
+        columns = "digest, name, owner, token, acquired, expires, note"
+        self.run("DROP TABLE IF EXISTS kept", f"CREATE TABLE kept AS SELECT {columns} {row}")
+        self.run(f"DELETE {row}", "BEGIN")
+        self.run(f"INSERT INTO distlock_lock ({columns}) SELECT {columns} FROM kept")
+
     def begin(self, kind: str) -> None:
         """Lock what the other will wait for."""
         self.run("BEGIN")
@@ -212,14 +220,18 @@ def test_release(meeting: tuple[Rival, str], name: str) -> None:
     indirect=True,
 )
 @pytest.mark.parametrize("wait", [0, 0.2, 0.6])
+@pytest.mark.parametrize("row", ["there", "being made"])
 def test_a_conflict_that_goes_on_is_told(
-    meeting: tuple[Rival, str], name: str, wait: float
+    meeting: tuple[Rival, str], name: str, wait: float, row: str
 ) -> None:
     """In time, though the servers' own limits are 50 s and none, and on the same session."""
     rival, kind = meeting
     session = one_value("ours", "id")
     limit = one_value("ours", LIMITS[rival.store])
-    rival.begin(kind)
+    if row == "there":
+        rival.begin(kind)
+    else:
+        rival.make_row_again()
     began = time.monotonic()
     with pytest.raises(LockBackendError) as info:
         lock(name, using="ours", wait=wait).acquire()

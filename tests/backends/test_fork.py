@@ -16,14 +16,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Python 3.12 warns of every fork of a process with threads, which is what is tested here.
 WARNINGS = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+# In a child the other threads of its parent are gone; psycopg, and from Python 3.13 on sqlite3, say
+# that what these had open is dropped. (psycopg leaves the socket alone, being in another process
+# than it began in.)
+DROPPED = [
+    *("-W", "ignore:<psycopg:ResourceWarning"),
+    *("-W", "ignore:unclosed database in <sqlite3:ResourceWarning"),
+]
 MORE = {
-    # In a child the other threads of its parent are gone; psycopg, and from Python 3.13 on sqlite3,
-    # say that what these had open is dropped. (psycopg leaves the socket alone, being in another
-    # process than it began in.)
-    "inside_contention": [
-        *("-W", "ignore:<psycopg:ResourceWarning"),
-        *("-W", "ignore:unclosed database in <sqlite3:ResourceWarning"),
-    ],
+    "inside_contention": DROPPED,
+    "in_the_waiting_room": DROPPED,
 }
 
 

@@ -51,7 +51,7 @@ def elsewhere(using: str) -> None:
             pass
     with hold_elsewhere("kit:a", using=using, ttl=0.1), lock("kit:a", using=using, wait=20):
         pass
-    with pytest.raises(AssertionError, match=r"is free\. Nothing is held"):
+    with pytest.raises(AssertionError, match=r"is free\."):
         assert_held("kit:a", using=using)
 
 
@@ -95,7 +95,7 @@ async def asynchronously(using: str) -> None:
     with pytest.raises(LeaseLostError):
         async with lock("kit:a", using=using) as lease:
             await alose(lease)
-    with pytest.raises(AssertionError, match="Nothing is held"):
+    with pytest.raises(AssertionError, match=r"is free\."):
         await aassert_held("kit:a", using=using)
 
 

@@ -47,7 +47,14 @@ def hold(case: Case) -> Iterator[str]:
 
 def freed_soon(name: str, alias: str) -> bool:
     """Tell whether another thread gets the lock long before its ttl would have ended."""
-    return elsewhere(lambda: lock(name, using=alias, wait=FREED_SOON).acquire()) is not None
+
+    def get() -> bool:
+        lease = lock(name, using=alias, wait=FREED_SOON).acquire()
+        if lease is not None:
+            lease.release()
+        return lease is not None
+
+    return elsewhere(get)
 
 
 # -- slow commits --------------------------------------------------------------------------------

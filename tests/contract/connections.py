@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["open_files", "open_sockets"]
+from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.row import RowBackend
+from django_distlock.backends.table import TableBackend
+
+__all__ = ["open_files", "sockets_in_use"]
 
 
 def _targets() -> Iterator[str]:
@@ -22,8 +27,16 @@ def open_files(path: str) -> int:
     return sum(target == real for target in _targets())
 
 
-def open_sockets(port: int) -> int:
-    """Return how many connections this process has to a port of this machine."""
+def sockets_in_use(backend: BaseLockBackend, port: int) -> int:
+    """Return how many connections this process has to a database server of this machine.
+
+    Not counted are those that nobody uses: the waiting room keeps some for a few seconds, for the
+    next waiter. (They are closed on a thread, as Django closes none on that of an event loop.)
+    """
+    assert isinstance(backend, TableBackend | RowBackend)
+    closer = threading.Thread(target=backend.close_idle)
+    closer.start()
+    closer.join()
     ours = {target[8:-1] for target in _targets() if target.startswith("socket:[")}
     count = 0
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:

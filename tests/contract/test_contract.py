@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.memory import MemoryBackend
 from tests.conftest import SERVERS
-from tests.contract.connections import open_files, open_sockets
+from tests.contract.connections import open_files, sockets_in_use
 from tests.servers import DatabaseServer, chosen
 
 
@@ -111,7 +110,7 @@ class OnServer(LockBackendContract):
             self.server.resume()
 
     def open_connections(self) -> int:
-        return open_sockets(self.server.port)
+        return sockets_in_use(self.backend(), self.server.port)
 
 
 class RowOnServer(OnServer):
@@ -128,13 +127,8 @@ class RowOnServer(OnServer):
         return twin
 
     def open_connections(self) -> int:
-        backend = self.backend()
-        assert isinstance(backend, RowBackend)
-        # They are kept for the next lock. (Django closes none on an event loop's thread.)
-        for each in (backend, *self._twins):
-            closer = threading.Thread(target=each.close_idle)
-            closer.start()
-            closer.join()
+        for twin in self._twins:
+            sockets_in_use(twin, self.server.port)  # which closes what it keeps
         return super().open_connections()
 
 

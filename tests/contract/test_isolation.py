@@ -5,15 +5,12 @@ The conflicts themselves are forced by hand in `tests/backends/test_conflicts.py
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from django.db import connections, transaction
 
-from django_distlock.backends.row import RowBackend
 from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
 from tests.conftest import SERVERS
-from tests.contract.connections import open_sockets
+from tests.contract.connections import sockets_in_use
 from tests.servers import chosen
 
 ASKED = {
@@ -26,7 +23,7 @@ class AtLevel(Exclusion, Fencing, Waiting):
     """The core of the suite, at an isolation level: alias "<store> <level>", after a technique."""
 
     def open_connections(self) -> int:
-        return open_sockets(SERVERS[self.database().split()[0]].port)
+        return sockets_in_use(self.backend(), SERVERS[self.database().split()[0]].port)
 
     def database(self) -> str:
         """Return the alias of DATABASES."""
@@ -45,18 +42,6 @@ class AtLevel(Exclusion, Fencing, Waiting):
             (said,) = cursor.fetchone()
         connections[self.database()].close()
         assert said.lower().replace("-", " ") == level
-
-
-class RowAtLevel(AtLevel):
-    """Rows locked by FOR UPDATE; their own transactions are at READ COMMITTED."""
-
-    def open_connections(self) -> int:
-        backend = self.backend()
-        assert isinstance(backend, RowBackend)
-        closer = threading.Thread(target=backend.close_idle)  # they are kept for the next lock
-        closer.start()
-        closer.join()
-        return super().open_connections()
 
 
 if "postgresql" in chosen():
@@ -81,12 +66,12 @@ if "postgresql" in chosen():
 
         alias = "version-postgresql serializable"
 
-    class TestRowOnPostgreSQLRepeatableRead(RowAtLevel):
+    class TestRowOnPostgreSQLRepeatableRead(AtLevel):
         """Rows locked by FOR UPDATE, on PostgreSQL at REPEATABLE READ."""
 
         alias = "row-postgresql repeatable read"
 
-    class TestRowOnPostgreSQLSerializable(RowAtLevel):
+    class TestRowOnPostgreSQLSerializable(AtLevel):
         """Rows locked by FOR UPDATE, on PostgreSQL at SERIALIZABLE."""
 
         alias = "row-postgresql serializable"
@@ -114,12 +99,12 @@ if "mariadb" in chosen():
 
         alias = "version-mariadb serializable"
 
-    class TestRowOnMariaDBRepeatableRead(RowAtLevel):
+    class TestRowOnMariaDBRepeatableRead(AtLevel):
         """Rows locked by FOR UPDATE, on MariaDB at REPEATABLE READ."""
 
         alias = "row-mariadb repeatable read"
 
-    class TestRowOnMariaDBSerializable(RowAtLevel):
+    class TestRowOnMariaDBSerializable(AtLevel):
         """Rows locked by FOR UPDATE, on MariaDB at SERIALIZABLE."""
 
         alias = "row-mariadb serializable"

@@ -27,6 +27,12 @@ class NoStore:
     command_timeout: float = 5.0
     least_patience: float = LEAST_PATIENCE
 
+    def is_contended(self, claim: Claim) -> bool:
+        return False
+
+    def is_queued(self, claim: Claim) -> bool:
+        return self.queues
+
     def call(self, verb: str, *args: Any, name: str | None) -> Any:
         raise AssertionError("no driver runs in this test")
 

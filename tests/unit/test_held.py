@@ -172,7 +172,7 @@ def test_a_thread_that_has_ended_holds_nothing_any_more(backend: UnitBackend) ->
 
 def test_a_new_thread_with_the_id_of_an_old_one_is_another_holder(backend: UnitBackend) -> None:
     hold = in_thread(lambda: make_hold(backend, "a"))
-    me, flow = held.party()
+    me, flow, _ = held.party()
     hold.flow = flow
     # As if the old thread's object had lain where this thread's object lies.
     held._registry[(id(backend), hold.claim.key, id(me), flow)] = hold

@@ -171,7 +171,7 @@ def test_a_thread_is_the_same_party_at_every_call() -> None:
 
 
 def test_two_threads_are_two_parties_of_two_flows() -> None:
-    (one, flow), (other, another) = in_thread(party), in_thread(party)
+    (one, flow, _), (other, another, _) = in_thread(party), in_thread(party)
     assert one is not other
     assert len({flow, another, party()[1]}) == 3
 
@@ -186,10 +186,10 @@ def test_a_task_is_a_party_and_its_child_another_of_the_same_chain() -> None:
         assert theirs[0] is not mine[0]
         # Not the same flow, else their synchronous parts on one thread would be one holder.
         assert theirs[1] != mine[1]
-        assert theirs[2] == registry._chain()
+        assert theirs[2] == mine[2]
 
     async def ask() -> tuple[registry.Party, int, int]:
-        return (*party(), registry._chain())
+        return party()
 
     asyncio.run(main())
 

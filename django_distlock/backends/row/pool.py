@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import threading
 
-from django.core import mail
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
 from ...transactions import own_connection
-from ..table.connection import _mute
+from ..table.connection import is_testing, mute
+from ..table.sentry import descriptor_of
 from .session import Session
 
 __all__ = ["Exhausted", "Pool"]
@@ -73,7 +73,7 @@ class Pool:
         session.owner, session.key, session.token, session.until = "", "", None, math.inf
         connection = session.connection
         # Django's test runner drops the test database: nothing of ours may be connected then.
-        keep = sound and not hasattr(mail, "outbox") and not connection.errors_occurred
+        keep = sound and not is_testing() and not connection.errors_occurred
         if keep and connection.connection is not None:
             with self._mutex:
                 if len(self._idle) < self.most_idle:
@@ -92,7 +92,7 @@ class Pool:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
         self._mutex = threading.Lock()
         for session in (*self._idle, *held):
-            _mute(session.connection)
+            mute(descriptor_of(session.connection.connection))
             _parked.append(session)
         self._idle, self._out = [], 0
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -18,10 +21,13 @@ from ...names import key_of, unreadable
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
 from ...worker import close_connections
 from ..base import BaseLockBackend
-from . import checks, errors
-from .connection import Borrowed, Connections
+from . import checks, errors, options
+from .connection import PARKED, Borrowed, Connections, file_of, is_testing, limited
+from .doors import Door
 from .portable import PortableStatements
-from .sql import MARIADB, POSTGRESQL, SQLITE, Dialect
+from .room import Rooms
+from .serverdoor import ServerDoor
+from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect
 from .statements import Row, Statements, TextStatements
 from .utcnow import check_clock
 
@@ -35,27 +41,23 @@ MOST_CONTENDED = 1000  # names remembered
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _whose_sql(value: Any) -> str:
-    """Judge the option SQL."""
-    if value not in ("auto", "portable"):
-        raise ValueError(f"'auto' or 'portable' is expected, not {value!r}")
-    return str(value)
-
-
 class TableBackend(BaseLockBackend):
     """The unique-key lock table, on any database of Django's.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
     the seconds (5) after which a statement without an answer counts as failed; ``SQL``, which is
     ``"auto"`` or, to have Django's ORM write the statements also where there are better ones (on
-    SQLite, PostgreSQL and MariaDB), ``"portable"``.
+    SQLite, PostgreSQL and MariaDB), ``"portable"``; ``DURABLE``, which on PostgreSQL may be False
+    so that no statement of a lock waits for the server's disk; ``WAITING``, how waiters wait:
+    ``"queue"`` in a queue of the server's or the kernel's, or ``"poll"``; ``ROOMS``, the
+    connections (4) that a process may use to queue.
     """
 
     thread_sensitive = True
     cleans = True
     grace: ClassVar[float] = 1.0
     store_errors = (DatabaseError, InterfaceError)
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "SQL": _whose_sql}
+    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -67,8 +69,12 @@ class TableBackend(BaseLockBackend):
                 f"not {database!r}."
             )
         self.database = database
+        self._durable = options.is_durable(alias, self.opts, connections[database])
         self._connections = Connections(database)
         self._statements: Statements | None = None
+        self._rooms: Rooms | None = None
+        self._mutex = threading.Lock()
+        self.notifies = options.queues(alias, self.opts, connections[database])
         # When a name was last refused: see Statements.attempt.
         self._contended: dict[str, float] = {}
         if connections[database].vendor == "sqlite":
@@ -83,15 +89,34 @@ class TableBackend(BaseLockBackend):
         """Return how the database is talked to: by its own SQL text, else by the ORM's."""
         if self._statements is None:
             # By the guarded way: MariaDB and MySQL are told apart by asking the server.
-            self._statements = self._connections.execute(
+            chosen = self._connections.execute(
                 lambda lent: self._choose(lent.connection), self.command_timeout
             )
+            with self._mutex:
+                if self._statements is None:
+                    self._rooms = self._open_rooms(chosen)
+                    self.notifies = self._rooms is not None
+                    self._statements = chosen
         return self._statements
+
+    def _open_rooms(self, statements: Statements) -> Rooms | None:
+        if not self.notifies:
+            return None
+        make: Callable[[], Door] | None = None
+        if statements.room is not None:
+            connect = partial(self._connections.for_a_room, self.command_timeout)
+            make = partial(ServerDoor, statements.room, connect, limited, self.clock)
+        elif (path := self._connections.execute(file_of, self.command_timeout)) is not None:
+            from .filedoor import FileDoor  # what it needs is not on every system
+
+            make = partial(FileDoor, path, self.clock)
+        most = self.opts.get("ROOMS", options.ROOMS)
+        return None if make is None else Rooms(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)
         if text is not None:
-            return TextStatements(text)
+            return TextStatements(text if self._durable else POSTGRESQL_HASTY)
         check_clock(connection)
         return PortableStatements()
 
@@ -125,16 +150,40 @@ class TableBackend(BaseLockBackend):
                 if held is None:
                     raise
                 answer = held
-            if isinstance(answer, Refusal) and statements.looks:
-                self._note_contention(claim.key)
-            if isinstance(answer, Grant) and lent.in_transaction:
-                return Grant(answer.fencing_token, answer.valid_for, lent.bound())
+            if isinstance(answer, Refusal):
+                if statements.looks:
+                    self._note_contention(claim.key)
+                # Inside atomic() two connections are in use already, and Django's test runner
+                # wants none of ours.
+                if self._rooms is not None and lent.is_plain and not is_testing():
+                    self._rooms.refused(claim.key)
+                    return replace(answer, queue=True)
+            elif lent.in_transaction:
+                return replace(answer, bound=lent.bound())
             return answer
 
         # The server itself keeps a short limit (the portable statements have none), but its answer
         # may take longer, over a network.
         most = min(self.command_timeout, LEAST_PATIENCE) if soon else limit
-        return self._connections.execute(work, most)
+        answer = self._connections.execute(work, most)
+        if self._rooms is not None and isinstance(answer, Grant):
+            self._rooms.granted(claim)
+        return answer
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        return self._rooms is not None and self._rooms.queue(claim, limit, left)
+
+    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        """Queue as `queue`, on no thread of Django's or asyncio's."""
+        return self._rooms is not None and await self._rooms.aqueue(claim, limit, left)
+
+    def is_contended(self, claim: Claim) -> bool:
+        # In a transaction as after a Refusal: no third connection. (An event loop has none.)
+        busy = self._rooms is not None and self._rooms.is_busy(claim.key)
+        return busy and not is_testing() and not self._connections.in_transaction()
+
+    def is_queued(self, claim: Claim) -> bool:
+        return self._rooms is not None and claim.owner in self._rooms
 
     def _is_contended(self, key: str) -> bool:
         refused = self._contended.get(key)
@@ -149,7 +198,10 @@ class TableBackend(BaseLockBackend):
         self._contended[key] = self.clock()
 
     def renew(self, claim: Claim) -> bool:
-        return self._ask(lambda statements, connection: statements.renew(connection, claim))
+        ours = self._ask(lambda statements, connection: statements.renew(connection, claim))
+        if ours and self._rooms is not None:
+            self._rooms.renewed(claim)
+        return ours
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         """Renew in one statement for each ttl and 400 claims, and one more if some are lost."""
@@ -160,6 +212,10 @@ class TableBackend(BaseLockBackend):
         for ttl, same in by_ttl.items():
             for start in range(0, len(same), BATCH):
                 ours |= self._renew_batch(same[start : start + BATCH], ttl)
+        if self._rooms is not None:
+            for claim in claims:
+                if claim.owner in ours:
+                    self._rooms.renewed(claim)
         return [claim.owner in ours for claim in claims]
 
     def _renew_batch(self, claims: Sequence[Claim], ttl: float) -> set[str]:
@@ -168,7 +224,15 @@ class TableBackend(BaseLockBackend):
         )
 
     def release(self, claim: Claim) -> bool:
-        return self._ask(lambda statements, connection: statements.release(connection, claim))
+        answered = False
+        try:
+            ours = self._ask(lambda statements, connection: statements.release(connection, claim))
+            answered = True
+        finally:
+            # After the row is free, so that the one who is woken finds it so.
+            if self._rooms is not None:
+                self._rooms.leave(claim, sound=answered)
+        return ours
 
     def inspect(self, name: str) -> LockInfo | None:
         key = self.key(name)
@@ -232,12 +296,23 @@ class TableBackend(BaseLockBackend):
     def close_thread(self) -> None:
         close_connections()
 
+    def close_idle(self) -> None:
+        """Close the connections of our own that nobody uses now; they are closed soon anyway."""
+        if self._rooms is not None:
+            self._rooms.close_idle()
+        self._connections.close_idle()
+
     def close(self) -> None:
         super().close()
-        self._connections.close()
+        if self._rooms is not None:
+            self._rooms.close()
+        self._connections.close_idle()
 
     def forget_parent(self) -> None:
         super().forget_parent()
+        self._mutex = threading.Lock()
+        if self._rooms is not None:
+            PARKED.extend(self._rooms.forget_parent())
         self._connections.forget_parent()
 
 

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from django.core import mail
@@ -26,7 +27,16 @@ from ...worker import on_worker
 from .errors import Overdue, is_conflict
 from .sentry import descriptor_of, within
 
-__all__ = ["Borrowed", "Connections", "TransactionBound"]
+__all__ = [
+    "PARKED",
+    "Borrowed",
+    "Connections",
+    "TransactionBound",
+    "file_of",
+    "is_testing",
+    "limited",
+    "mute",
+]
 
 T = TypeVar("T")
 
@@ -87,6 +97,11 @@ class Borrowed:
         self.in_transaction = in_transaction
         self.private = private
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the caller's own, in autocommit."""
+        return not (self.in_transaction or self.private)
+
     def bound(self) -> TransactionBound | None:
         """Return what ties a grant to the caller's transaction, if anything."""
         return TransactionBound(self.connection) if self.in_transaction else None
@@ -102,7 +117,7 @@ class Connections:
 
     def _lend(self) -> Borrowed:
         own = own_connection(self.database)
-        if on_worker() and "pool" in own.settings_dict["OPTIONS"]:
+        if "pool" in own.settings_dict["OPTIONS"] and on_worker():
             # With all of the pool's connections in the hands of holders, none could be renewed.
             return Borrowed(self._take(own), private=True)
         if own.in_atomic_block:
@@ -116,21 +131,27 @@ class Connections:
         with self._mutex:
             private = self._idle.pop() if self._idle else None
         if private is None:
-            private = own.copy()
-            private.inc_thread_sharing()
-            # Not from the user's pool: the caller has one of its connections already, and with
-            # all callers inside atomic() waiting for a second the pool would run dry.
-            private.settings_dict["OPTIONS"].pop("pool", None)
-            private.settings_dict["AUTOCOMMIT"] = True
+            private = _copy(own)
         private.close_if_unusable_or_obsolete()
         return private
 
+    def for_a_room(self, limit: float) -> BaseDatabaseWrapper:
+        """Return a new connection for the waiting room, made within ``limit`` seconds."""
+        private = _copy(own_connection(self.database))
+        # Two statements in one message: that needs parameters that the client fills in.
+        private.settings_dict["OPTIONS"].pop("server_side_binding", None)
+        private.settings_dict["CONN_MAX_AGE"] = None  # the rooms know when it is no longer needed
+        _open(private, limit)
+        return private
+
+    def in_transaction(self) -> bool:
+        """Tell whether this thread has a transaction open."""
+        return own_connection(self.database).in_atomic_block
+
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
-        # Django's test runner drops the test database: nothing of ours may be connected then.
-        testing = hasattr(mail, "outbox")
         # One that met an error would be asked whether it still works, by whoever takes it next.
         sound = not private.errors_occurred
-        if sound and not testing and private.settings_dict["CONN_MAX_AGE"] != 0:
+        if sound and not is_testing() and private.settings_dict["CONN_MAX_AGE"] != 0:
             with self._mutex:
                 if len(self._idle) < MOST_IDLE:
                     self._idle.append(private)
@@ -149,39 +170,19 @@ class Connections:
             _check_health(connection, limit)
             used = connection.connection is not None
             try:
-                return self._limited(lent, work, limit)
+                return limited(connection, limit, partial(work, lent))
             except Error as error:
                 if lent.in_transaction or isinstance(error, Overdue) or is_conflict(error):
                     raise
                 if not used or _is_alive(connection, limit):
                     raise
-            return self._limited(lent, work, limit)
+            return limited(connection, limit, partial(work, lent))
         finally:
             if lent.private:
                 self._give_back(connection)
 
-    def _limited(self, lent: Borrowed, work: Callable[[Borrowed], T], limit: float) -> T:
-        connection = lent.connection
-        if connection.vendor == "sqlite":
-            usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
-            if usual <= limit:
-                return work(lent)
-            with _busy_limit(connection, limit, usual):
-                return work(lent)
-        _open(connection, limit)
-        with within(connection.connection, limit) as watch:
-            try:
-                return work(lent)
-            except Error as error:
-                if watch is None or not watch.cut:
-                    raise
-                lost = error
-        if not connection.in_atomic_block:
-            connection.close()
-        raise Overdue(f"no answer within {limit:g} s") from lost
-
-    def close(self) -> None:
-        """Close the idle connections."""
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses now."""
         with self._mutex:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -191,22 +192,68 @@ class Connections:
         """Leave, in a forked child, the parent's connections alone and unclosed."""
         self._mutex = threading.Lock()
         for private in self._idle:
-            _mute(private)
-        _parked.extend(self._idle)
+            mute(descriptor_of(private.connection))
+        PARKED.extend(self._idle)
         self._idle = []
 
 
 # Kept as they are for as long as the child lives.
-_parked: list[BaseDatabaseWrapper] = []
+PARKED: list[BaseDatabaseWrapper] = []
 
 
-def _mute(connection: BaseDatabaseWrapper) -> None:
+def limited(connection: BaseDatabaseWrapper, limit: float, work: Callable[[], T]) -> T:
+    """Do ``work`` on ``connection``, and let it wait ``limit`` seconds at most for the server."""
+    if connection.vendor == "sqlite":
+        usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
+        if usual <= limit:
+            return work()
+        with _busy_limit(connection, limit, usual):
+            return work()
+    _open(connection, limit)
+    with within(connection.connection, limit) as watch:
+        try:
+            return work()
+        except Error as error:
+            if watch is None or not watch.cut:
+                raise
+            lost = error
+    if not connection.in_atomic_block:
+        connection.close()
+    raise Overdue(f"no answer within {limit:g} s") from lost
+
+
+def is_testing() -> bool:
+    """Tell whether Django's test runner is at work, which drops its databases at the end.
+
+    Nothing of ours may be connected then. (`setup_test_environment` makes the outbox.)
+    """
+    return hasattr(mail, "outbox")
+
+
+def file_of(lent: Borrowed) -> str | None:
+    """Return the path of SQLite's file, the same for all who use it; None in memory."""
+    with lent.connection.cursor() as cursor:
+        cursor.execute("PRAGMA database_list")
+        paths = [path for _, name, path in cursor.fetchall() if name == "main"]
+    return os.path.realpath(paths[0]) if paths and paths[0] else None
+
+
+def _copy(own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    private = own.copy()
+    private.inc_thread_sharing()
+    # Not from the user's pool: the caller has one of its connections already, and with all
+    # callers inside atomic() waiting for a second the pool would run dry.
+    private.settings_dict["OPTIONS"].pop("pool", None)
+    private.settings_dict["AUTOCOMMIT"] = True
+    return private
+
+
+def mute(descriptor: int | None) -> None:
     """Cut off, in a forked child, a connection of the parent's.
 
     When it is collected, at the child's exit at the latest (seen with mysqlclient on Python 3.12),
     the driver says goodbye to the server, and that would end the parent's session.
     """
-    descriptor = descriptor_of(connection.connection)
     if descriptor is not None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, descriptor, inheritable=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
-__all__ = ["Outrun", "Overdue", "is_conflict", "remedy"]
+__all__ = ["Outrun", "Overdue", "is_conflict", "is_wait_over", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
@@ -15,6 +15,12 @@ _SQLSTATES = {"40001", "40P01", "55P03"}
 _MARIADB = {1205, 1213, 1020, 1969}
 # SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
 _SQLITE = {5, 6}
+
+# PostgreSQL's SQLSTATE, MariaDB's number or SQLite's code; a driver that cannot connect has but the
+# text.
+_READ_ONLY = {"25006", 1792, 1836, 8}
+_NO_CONNECTION = {"53300", 1040, 1203, 1226}
+_NO_SPACE = {"53100", 1021, 1114, 13}
 
 
 class Outrun(OperationalError):
@@ -39,12 +45,26 @@ def is_conflict(error: Exception) -> bool:
     return bool(driver.args) and driver.args[0] in _MARIADB
 
 
+def is_wait_over(error: Exception) -> bool:
+    """Tell whether a wait in the waiting room has ended by its limit, or by a limit of the user's.
+
+    PostgreSQL: lock_timeout, dead lock, statement_timeout. MariaDB answers without an error, but
+    has a dead lock (1213), a statement's time (1969) and KILL QUERY (1317) as well.
+    """
+    driver: Any = error.__cause__ or error
+    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    number = driver.args[0] if driver.args else None
+    return state in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969}
+
+
 def remedy(error: Exception, database: str) -> str:
     """Return what to do about a database error."""
     said = str(error).lower()
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    code = getattr(driver, "sqlite_errorcode", None)
+    known = {state, number, None if code is None else code & 0xFF}
     if "no such table" in said or state == "42P01" or number == 1146:
         return f"Run 'manage.py migrate django_distlock --database {database}'"
     if "is locked" in said:
@@ -52,6 +72,19 @@ def remedy(error: Exception, database: str) -> str:
             "Another connection was writing to the SQLite file for longer than the wait: keep "
             "its transactions short, and use WAL mode and transaction_mode IMMEDIATE"
         )
+    # 1290 is any option of MariaDB's that forbids a statement.
+    if known & _READ_ONLY or (number == 1290 and "read" in said):
+        return (
+            f"DATABASES[{database!r}] is read-only, a replica perhaps: locks need the primary, so "
+            "name that in LOCATION"
+        )
+    if known & _NO_CONNECTION or "too many c" in said or "connection slots are reserved" in said:
+        return (
+            "All connections that the database server allows are in use: raise max_connections, "
+            "or use fewer (threads, CONN_MAX_AGE, a pooler)"
+        )
+    if known & _NO_SPACE:
+        return f"The disk of DATABASES[{database!r}], or its quota, is full: make room"
     if isinstance(error, Overdue):
         return "Look at the database server: it hangs or is cut off (COMMAND_TIMEOUT)"
     return f"Look at the database server of DATABASES[{database!r}] and its log"

@@ -12,12 +12,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Watch", "descriptor_of", "within"]
+__all__ = ["Watch", "descriptor_of", "twin_of", "within"]
 
 TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
 IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
@@ -87,25 +85,41 @@ def _shut(descriptor: int) -> None:
         return  # it is closed or not connected already, so nobody waits on it
 
 
+def twin_of(driver_connection: Any) -> socket.socket | None:
+    """Return a socket by which a connection can be shut while another thread waits on it.
+
+    Asked for before: drivers answer no questions while they wait. It has a descriptor of its own,
+    which can be no stranger's later, and has to be closed, too.
+    """
+    descriptor = descriptor_of(driver_connection)
+    return None if descriptor is None else socket.socket(fileno=os.dup(descriptor))
+
+
 _sentry = _Sentry()
 
 
-@contextmanager
-def within(driver_connection: Any, seconds: float) -> Iterator[Watch | None]:
+class within:
     """Let what happens in the block wait ``seconds`` at most for ``driver_connection``'s server.
 
-    Yields the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
+    Gives the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
     """
-    descriptor = descriptor_of(driver_connection)
-    if descriptor is None:
-        yield None
-        return
-    watch = Watch(descriptor, time.monotonic() + seconds)
-    number = _sentry.add(watch)
-    try:
-        yield watch
-    finally:
-        _sentry.remove(number)
+
+    __slots__ = ("_number", "_watch")
+
+    def __init__(self, driver_connection: Any, seconds: float) -> None:
+        descriptor = descriptor_of(driver_connection)
+        self._watch = None
+        if descriptor is not None:
+            self._watch = Watch(descriptor, time.monotonic() + seconds)
+
+    def __enter__(self) -> Watch | None:
+        if self._watch is not None:
+            self._number = _sentry.add(self._watch)
+        return self._watch
+
+    def __exit__(self, *_: object) -> None:
+        if self._watch is not None:
+            _sentry.remove(self._number)
 
 
 def _forget_parent() -> None:

@@ -1,8 +1,9 @@
 """The statements of the lock table, one dialect a database.
 
 Every acquire is one guarded statement: it grants when the row is free, expired or already ours,
-draws the token after the row is locked, and a losing attempt writes nothing. A release or renewal
-is one UPDATE that compares the owner. The clock is the database's, in microseconds since 1970.
+draws the token after the row is locked, and a losing attempt writes nothing. (On PostgreSQL another
+one makes the row of a name that has none.) A release or renewal is one UPDATE that compares the
+owner. The clock is the database's, in microseconds since 1970.
 
 A row is held while ``expires`` is ahead of the clock. A release writes the time, made negative: the
 row is then free whatever the clock does next, and tells since when it has been idle.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...values import Claim, Grant, Refusal
@@ -26,6 +27,7 @@ __all__ = [
     "PG_NOW",
     "PG_PATIENCE",
     "POSTGRESQL",
+    "POSTGRESQL_HASTY",
     "SQLITE",
     "Dialect",
     "patient",
@@ -38,6 +40,18 @@ COLUMNS: Final = "digest, name, owner, token, acquired, expires, note"
 
 def _host_clock() -> dict[str, Any]:
     return {"now": time.time_ns() // 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The lock of the server's own that waiters of a name queue for, see `room.py`.
+
+    ``parameters`` is given a digest in hexadecimal and the seconds to wait.
+    """
+
+    enter: str
+    leave: str
+    parameters: Callable[[str, float], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +81,23 @@ class Dialect:
     page: str
     remove: str
     acquire_soon: str = ""
+    create: str = ""  # asked when acquire found no row, where acquire does not make one itself
+    create_soon: str = ""
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
+    room: Room | None = None
 
-    def parameters(self, claim: Claim, name: str) -> dict[str, Any]:
-        """Return the parameters of acquire, renew and release; ``name`` is readable ASCII."""
-        return {
-            "key": claim.key,
-            "name": name,
-            "owner": claim.owner,
-            "ttl": max(1, round(claim.ttl * 1_000_000)),
-            "note": claim.note,
-            **self.clock(),
-        }
+    def parameters(self, claim: Claim) -> dict[str, Any]:
+        """Return the parameters of release and look."""
+        return {"key": claim.key, "owner": claim.owner, **self.clock()}
+
+    def renewing(self, claim: Claim) -> dict[str, Any]:
+        """Return the parameters of renew."""
+        return {**self.parameters(claim), "ttl": max(1, round(claim.ttl * 1_000_000))}
+
+    def acquiring(self, claim: Claim, name: str) -> dict[str, Any]:
+        """Return the parameters of acquire; ``name`` is readable ASCII."""
+        return {**self.renewing(claim), "name": name, "note": claim.note}
 
     def many(self, sql: str, claims: Sequence[Claim], ttl: float) -> tuple[str, dict[str, Any]]:
         """Return ``sql`` with a placeholder for each claim's key and owner, and the parameters."""
@@ -114,11 +132,14 @@ class Dialect:
         """
         if look_first and (held := self.held(fetch, claim)) is not None:
             return held
-        parameters = self.parameters(claim, name)
-        if patience is None:
-            rows = fetch(self.acquire, parameters)
-        else:
-            rows = fetch(self.acquire_soon, parameters | patient(patience))
+        parameters = self.acquiring(claim, name)
+        acquire, create = self.acquire, self.create
+        if patience is not None:
+            parameters |= patient(patience)
+            acquire, create = self.acquire_soon, self.create_soon
+        rows = fetch(acquire, parameters)
+        if not rows and create:
+            rows = fetch(create, parameters) or fetch(acquire, parameters)
         if not rows and self.look:
             rows = fetch(self.look, parameters)
         if not rows:
@@ -130,7 +151,7 @@ class Dialect:
 
     def held(self, fetch: Fetch, claim: Claim) -> Refusal | None:
         """Look, without asking for a write lock, and return the refusal if another holds it."""
-        rows = fetch(self.look, self.parameters(claim, ""))
+        rows = fetch(self.look, self.parameters(claim))
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
@@ -174,45 +195,75 @@ def _dialect(
 
 PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
+_PG_ROOM: Final = Room(
+    # In one message, which the server makes one transaction: the limit ends with it, and an error
+    # leaves nothing open.
+    enter="SELECT set_config('lock_timeout', %(limit)s, true); SELECT pg_advisory_lock(%(room)s)",
+    leave="SELECT pg_advisory_unlock(%(room)s)",
+    parameters=lambda digest, seconds: {
+        "room": int(digest[:16], 16) >> 1,  # a bigint has 63 bits and a sign
+        "limit": f"{max(1, round(seconds * 1000))}ms",
+    },
+)
+
 # Rows that somebody is about to take are left to him. In a CTE, so that it is run once only.
 _PG_REMOVE: Final = """
 WITH idle AS (SELECT digest FROM distlock_lock WHERE digest IN ({keys}) FOR UPDATE SKIP LOCKED)
 DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest
    AND """
 
-# clock_timestamp(), because now() is the start of the transaction. The NOT EXISTS guard makes a
-# losing attempt read-only; without it the losing upsert locks the row, writes WAL and waits for
-# the disk. In DO UPDATE the clock is read again, after the row is locked: the token of a waiter is
-# never older than that of the holder whom it waited for.
+# clock_timestamp(), because now() is the start of the transaction. An UPDATE that finds the row
+# held does not lock it. One that had to wait for the row judges it again, and reads the clock
+# again: the token of a waiter is never older than that of the holder whom it waited for. The loser
+# is told what stood there before.
 _PG_ACQUIRE: Final = f"""
 WITH won AS (
-  INSERT INTO distlock_lock AS l ({COLUMNS})
-  SELECT %(key)s::varchar, %(name)s::text, %(owner)s::varchar,
-         {PG_NOW}, {PG_NOW}, {PG_NOW} + %(ttl)s::bigint, %(note)s::text
-   WHERE NOT EXISTS (SELECT 1 FROM distlock_lock h WHERE h.digest = %(key)s::varchar
-                        AND h.expires > {PG_NOW} AND h.owner <> %(owner)s::varchar)
-  ON CONFLICT (digest) DO UPDATE SET
-    token = CASE WHEN l.owner = excluded.owner THEN l.token
-                 ELSE greatest(l.token + 1, {PG_NOW}) END,
-    acquired = CASE WHEN l.owner = excluded.owner THEN l.acquired ELSE {PG_NOW} END,
-    name = excluded.name, note = excluded.note, owner = excluded.owner,
+  UPDATE distlock_lock AS l SET
+    token = CASE WHEN owner = %(owner)s::varchar THEN token ELSE greatest(token + 1, {PG_NOW}) END,
+    acquired = CASE WHEN owner = %(owner)s::varchar THEN acquired ELSE {PG_NOW} END,
+    name = %(name)s::text, note = %(note)s::text, owner = %(owner)s::varchar,
     expires = {PG_NOW} + %(ttl)s::bigint
-  WHERE l.owner = excluded.owner OR l.expires <= {PG_NOW}
+  WHERE digest = %(key)s::varchar AND (owner = %(owner)s::varchar OR expires <= {PG_NOW})
   RETURNING owner, token)
-SELECT owner, token, 0::bigint, ''::text FROM won
-UNION ALL
-SELECT NULL, 0::bigint, expires - {PG_NOW}, note FROM distlock_lock
- WHERE digest = %(key)s::varchar AND NOT EXISTS (SELECT 1 FROM won)"""  # noqa: S608 - constants
+SELECT won.owner, won.token, expires - {PG_NOW}, note
+  FROM distlock_lock LEFT JOIN won ON true WHERE digest = %(key)s::varchar"""  # noqa: S608
 
-# For this transaction only, which is this statement. Judged for the row that is to be inserted, so
-# before the one in its way is locked.
+# Another may make the row meanwhile: then this does nothing, and acquire is asked again.
+_PG_CREATE: Final = f"""
+INSERT INTO distlock_lock ({COLUMNS})
+SELECT %(key)s::varchar, %(name)s::text, %(owner)s::varchar,
+       {PG_NOW}, {PG_NOW}, {PG_NOW} + %(ttl)s::bigint, %(note)s::text
+ON CONFLICT (digest) DO NOTHING
+RETURNING owner, token, 0::bigint, ''::text"""
+
+
+# For this transaction only, which is this statement. Judged for the row that is found, or is to be
+# inserted, so before it, or the one in its way, is locked.
 PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
 
 POSTGRESQL: Final = _dialect(
     PG_NOW,
     remove=_PG_REMOVE,
     acquire=_PG_ACQUIRE,
-    acquire_soon=_PG_ACQUIRE.replace("WHERE NOT", f"WHERE {PG_PATIENCE} AND NOT", 1),
+    acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {PG_PATIENCE} AND", 1),
+    create=_PG_CREATE,
+    create_soon=_PG_CREATE.replace("ON CONFLICT", f"WHERE {PG_PATIENCE} ON CONFLICT", 1),
+    room=_PG_ROOM,
+)
+
+# The same for this transaction, which is this statement, so that it costs no round trip and is no
+# property of the session: its commit does not wait for the disk (nor for a standby).
+_PG_HASTE: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
+
+POSTGRESQL_HASTY: Final = replace(
+    POSTGRESQL,
+    acquire=POSTGRESQL.acquire.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    acquire_soon=POSTGRESQL.acquire_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    create=POSTGRESQL.create.replace("ON CONFLICT", f"WHERE {_PG_HASTE} ON CONFLICT", 1),
+    create_soon=POSTGRESQL.create_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    renew=f"{POSTGRESQL.renew} AND {_PG_HASTE}",
+    renew_many=f"{POSTGRESQL.renew_many} AND {_PG_HASTE}",
+    release=f"{POSTGRESQL.release} AND {_PG_HASTE}",
 )
 
 MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -238,6 +289,11 @@ MARIADB: Final = _dialect(
     MY_NOW,
     acquire=_MY_ACQUIRE,
     acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
+    room=Room(
+        enter="SELECT GET_LOCK(%(room)s, %(limit)s)",
+        leave="SELECT RELEASE_LOCK(%(room)s)",
+        parameters=lambda digest, seconds: {"room": f"distlock:{digest[:40]}", "limit": seconds},
+    ),
 )
 
 SQLITE: Final = _dialect(

@@ -10,7 +10,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
-from .sql import Dialect
+from .cursor import cursor_of
+from .sql import Dialect, Room
 
 __all__ = ["Row", "Statements", "TextStatements", "fetch"]
 
@@ -26,6 +27,8 @@ class Statements(ABC):
 
     looks = True
     """Whether `held` tells a loser who holds the lock."""
+    room: Room | None = None
+    """The server's own queue for waiters, if it has one."""
 
     @abstractmethod
     def attempt(
@@ -89,6 +92,7 @@ class TextStatements(Statements):
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.looks = bool(dialect.look)
+        self.room = dialect.room
 
     def attempt(
         self,
@@ -109,13 +113,13 @@ class TextStatements(Statements):
         return self.dialect.held(lambda sql, given: fetch(connection, sql, given), claim)
 
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        return self._update(connection, self.dialect.renew, claim)
+        return _update(connection, self.dialect.renew, self.dialect.renewing(claim))
 
     def renew_many(
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
     ) -> set[str]:
         dialect = self.dialect
-        with connection.cursor() as cursor:
+        with cursor_of(connection) as cursor:
             cursor.execute(*dialect.many(dialect.renew_many, claims, ttl))
             if cursor.rowcount == len(claims):
                 return {claim.owner for claim in claims}
@@ -123,12 +127,7 @@ class TextStatements(Statements):
             return {owner for (owner,) in cursor.fetchall()}
 
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        return self._update(connection, self.dialect.release, claim)
-
-    def _update(self, connection: BaseDatabaseWrapper, sql: str, claim: Claim) -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, self.dialect.parameters(claim, ""))
-            return bool(cursor.rowcount == 1)
+        return _update(connection, self.dialect.release, self.dialect.parameters(claim))
 
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
         rows = self._select(connection, self.dialect.inspect, key=key)
@@ -145,7 +144,7 @@ class TextStatements(Statements):
         return [(digest, bool(idle)) for digest, idle in rows]
 
     def remove(self, connection: BaseDatabaseWrapper, digests: Sequence[str], older: int) -> int:
-        with connection.cursor() as cursor:
+        with cursor_of(connection) as cursor:
             cursor.execute(*self.dialect.removing(digests, older))
             return int(cursor.rowcount)
 
@@ -153,8 +152,14 @@ class TextStatements(Statements):
         return fetch(connection, sql, {**given, **self.dialect.clock()})
 
 
+def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> bool:
+    with cursor_of(connection) as cursor:
+        cursor.execute(sql, parameters)
+        return bool(cursor.rowcount == 1)
+
+
 def fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
     """Run a statement and return its rows."""
-    with connection.cursor() as cursor:
+    with cursor_of(connection) as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())

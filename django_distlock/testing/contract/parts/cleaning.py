@@ -36,7 +36,7 @@ class Cleaning(ContractBase):
         a, b = world.actor(), world.actor()
         held = [
             await a.take(self.lock(world.name(f"{number}"), ttl=ttl, renew=renew))
-            for number, (ttl, renew) in enumerate([(5, True), (5, False), (3600, True)] * 3)
+            for number, (ttl, renew) in enumerate([(5, True), (60, False), (3600, True)] * 3)
         ]
         free = await a.take(self.lock(world.name("free")))
         await a.release(free)

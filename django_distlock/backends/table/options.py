@@ -1,0 +1,101 @@
+"""The table backend's OPTIONS, and what stands in their place when they are left out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...conf import OptionSpec
+from ...exceptions import InvalidLockBackendError
+
+__all__ = ["ROOMS", "SPEC", "is_durable", "queues"]
+
+ROOMS: Final = 4
+
+# Where it is to be set instead, for all who use the database.
+_INSTEAD = {
+    "mysql": "innodb_flush_log_at_trx_commit is a setting of the whole server's there",
+    "sqlite": "set PRAGMA synchronous in the init_command of the database's OPTIONS",
+}
+
+
+def _waiting(value: Any) -> str:
+    if value not in ("queue", "poll"):
+        raise ValueError(f"'queue' or 'poll' is expected, not {value!r}")
+    return str(value)
+
+
+def _rooms(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
+        raise ValueError(f"a number of connections from 1 to 1000 is expected, not {value!r}")
+    return value
+
+
+def _whose_sql(value: Any) -> str:
+    if value not in ("auto", "portable"):
+        raise ValueError(f"'auto' or 'portable' is expected, not {value!r}")
+    return str(value)
+
+
+def _true_or_false(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"True or False is expected, not {value!r}")
+    return value
+
+
+SPEC: Final[OptionSpec] = {
+    "SQL": _whose_sql,
+    "DURABLE": _true_or_false,
+    "WAITING": _waiting,
+    "ROOMS": _rooms,
+}
+
+
+def _has_queue(connection: Any) -> bool:
+    if connection.vendor == "sqlite":
+        # The kernel's, on the file (see filedoor.py), of which only Linux has the right kind.
+        return sys.platform == "linux" and not connection.is_in_memory_db()
+    return connection.vendor in ("postgresql", "mysql")
+
+
+def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether waiters queue in the server: where it has a queue, unless told to poll.
+
+    Session locks are left behind on a connection that a transaction pooler or a pool hands to the
+    next: so not by default with DISABLE_SERVER_SIDE_CURSORS, which is how Django is told of a
+    transaction pooler, nor with a psycopg pool.
+    """
+    portable = given.get("SQL") == "portable"
+    has_queue = not portable and _has_queue(connection)
+    if "WAITING" in given:
+        if given["WAITING"] == "queue" and not has_queue:
+            which = "the portable SQL" if portable else connection.display_name
+            raise InvalidLockBackendError(
+                f"DISTLOCKS[{alias!r}]['OPTIONS']['WAITING']: {which} has no queue to wait in; "
+                "leave it out, or use 'poll'."
+            )
+        return bool(given["WAITING"] == "queue")
+    settings = connection.settings_dict
+    pooled = settings.get("DISABLE_SERVER_SIDE_CURSORS") or "pool" in settings["OPTIONS"]
+    return has_queue and not pooled
+
+
+def is_durable(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether statements wait for the disk; refuse to skip that where nothing would."""
+    if given.get("DURABLE", True):
+        return True
+    where = f"DISTLOCKS[{alias!r}]['OPTIONS']['DURABLE']"
+    if connection.vendor != "postgresql":
+        instead = _INSTEAD.get(connection.vendor, "it knows of no such setting for one statement")
+        raise InvalidLockBackendError(
+            f"{where}: False is for PostgreSQL only, and {connection.alias!r} is "
+            f"{connection.display_name}: leave it out ({instead})."
+        )
+    if given.get("SQL") == "portable":
+        raise InvalidLockBackendError(
+            f"{where}: False needs SQL of our own: leave it out, or leave out 'SQL': 'portable'."
+        )
+    return False

@@ -1,0 +1,252 @@
+"""The waiting room when processes die or hang in it, and when the server is gone for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import OperationalError
+
+from django_distlock import LockBackendError, lock
+from django_distlock.backends.table import room
+from django_distlock.flow import QUEUE_LIMIT
+from django_distlock.testing.processes import Process
+from django_distlock.testing.taps import tap
+from tests.backends.outages import COMMAND, Place
+from tests.backends.rooms import (
+    connected,
+    eventually,
+    in_line,
+    inside,
+    is_taken,
+    left,
+    noting,
+    taken,
+    waiter,
+)
+from tests.backends.tools import (
+    LIMIT,
+    SERVERS,
+    STORES,
+    Elsewhere,
+    database_alias,
+    lock_alias,
+    one_value,
+    table,
+)
+from tests.servers import DATABASES
+
+MARGIN = 1.0
+"""Seconds that a busy machine may take for what is done at once."""
+
+
+@pytest.fixture
+def alias(store: str) -> Iterator[str]:
+    """An alias of the test's own; at its end nothing is left of those who waited."""
+    with lock_alias(f"{store}-rooms", LOCATION=store, WAIT=LIMIT) as opened:
+        yield opened
+        eventually(lambda: left(opened))
+
+
+# -- other processes -------------------------------------------------------------------------------
+
+where_they_queue = pytest.mark.parametrize(
+    "store", [*SERVERS, *(store for store in STORES if store == "sqlite")]
+)
+
+
+async def until_taken(store: str, name: str, *, taken: bool = True) -> None:
+    """Wait until somebody, or nobody, is inside."""
+    while await asyncio.to_thread(is_taken, store, name) != taken:
+        await asyncio.sleep(0.005)
+
+
+async def until_in_line(alias: str) -> None:
+    """Wait until somebody of this process is in line."""
+    while in_line(alias) == 0:
+        await asyncio.sleep(0.005)
+
+
+@where_they_queue
+def test_a_killed_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
+    async def main() -> None:
+        first = await lock(name, using=alias).aacquire()
+        assert first is not None
+        async with Process("sync", store) as other:
+            other.tell("acquire", name=name, wait=LIMIT, options={"ttl": 0.8})
+            await until_taken(store, name)
+            await first.arelease()
+            await asyncio.to_thread(other._read)  # it has the lock, and is inside
+            waiting = asyncio.create_task(lock(name, using=alias).aacquire())
+            await until_in_line(alias)
+            await other.kill()
+            killed = time.monotonic()
+            lease = await waiting
+            assert lease is not None
+            assert time.monotonic() - killed < 0.8 + MARGIN
+            await lease.arelease()
+        await until_taken(store, name, taken=False)
+
+    asyncio.run(main())
+
+
+@where_they_queue
+def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> None:
+    async def main() -> None:
+        first = await lock(name, using=alias).aacquire()
+        assert first is not None
+        async with Process("sync", store) as other:
+            other.tell("acquire", name=name, wait=LIMIT, options={})
+            await until_taken(store, name)
+            waiting = asyncio.create_task(lock(name, using=alias).aacquire())
+            await until_in_line(alias)
+            await other.kill()
+            while inside(alias) == 0:  # this process is who has moved up
+                await asyncio.sleep(0.005)
+            await first.arelease()
+            lease = await waiting
+            assert lease is not None
+            await lease.arelease()
+        await until_taken(store, name, taken=False)
+
+    asyncio.run(main())
+
+
+@where_they_queue
+def test_a_stopped_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
+    async def main() -> None:
+        first = await lock(name, using=alias).aacquire()
+        assert first is not None
+        async with Process("sync", store) as other:
+            other.tell("acquire", name=name, wait=LIMIT, options={"ttl": 0.8})
+            await until_taken(store, name)
+            other._popen.send_signal(signal.SIGSTOP)
+            try:
+                waiting = asyncio.create_task(lock(name, using=alias).aacquire())
+                await until_in_line(alias)
+                await first.arelease()
+                freed = time.monotonic()
+                lease = await waiting
+                assert lease is not None
+                assert time.monotonic() - freed < QUEUE_LIMIT + MARGIN
+                await lease.arelease()
+            finally:
+                other._popen.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(other._read) is not None
+
+    asyncio.run(main())
+
+
+# -- the server --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(own: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """The alias "own", whose server may be disturbed."""
+    monkeypatch.setattr(room, "CLOSED_FOR", 0.2)
+    yield own
+    eventually(lambda: left("own"))
+
+
+def test_waiters_outlive_their_sessions(place: Place, name: str) -> None:
+    """Those of the room, and their own."""
+    first = taken(name, "own")
+    served: list[int] = []
+    with ExitStack() as stack:
+        for number in range(3):
+            stack.callback(waiter(name, "own", noting(served, number), wait=LIMIT).result)
+        eventually(lambda: inside("own") == 1)
+        place.end_sessions()
+        first.release()
+    assert sorted(served) == [0, 1, 2]
+
+
+def test_after_a_restart_the_room_is_used_again(place: Place, name: str) -> None:
+    first = taken(name, "own")
+    one = waiter(name, "own", wait=LIMIT)
+    eventually(lambda: inside("own") == 1)
+    place.server.kill()
+    with pytest.raises(LockBackendError):  # as when it polls
+        one.result()
+    place.server.start()
+    first.release()
+    second = taken(name, "own")
+    another = waiter(name, "own", wait=LIMIT)
+    eventually(lambda: inside("own") == 1)
+    second.release()
+    another.result()
+    eventually(lambda: not is_taken("own", name))
+
+
+def test_a_wait_in_the_room_ends_in_time_when_the_server_hangs(place: Place, name: str) -> None:
+    first = taken(name, "own")
+
+    def work() -> float:
+        started = time.monotonic()
+        with pytest.raises(LockBackendError):
+            lock(name, using="own").acquire(wait=1.2)
+        return time.monotonic() - started
+
+    thread = Elsewhere(work).start()
+    eventually(lambda: inside("own") == 1)
+    place.server.pause()
+    try:
+        assert thread.result() < 1.2 + COMMAND + MARGIN
+    finally:
+        place.server.resume()
+    first.release()
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_without_a_connection_left_waiters_poll(
+    store: str, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the room fails, and when there is a connection again it is used."""
+    monkeypatch.setattr(room, "CLOSED_FOR", 0.2)
+    most = {"postgresql": ["-c", "max_connections=12"], "mariadb": ["--max-connections=12"]}
+    connected_already, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        one_value("full", "id")
+        connected_already.set()
+        assert go.wait(LIMIT)
+        taken(name, "full", wait=LIMIT).release()
+
+    with (
+        DATABASES[store](options=most[store]) as server,
+        database_alias("full", server.create_database("crowded")),
+        lock_alias("full", LOCATION="full"),
+    ):
+        call_command("migrate", database="full", verbosity=0)
+        first = taken(name, "full")
+        thread = Elsewhere(work).start()
+        assert connected_already.wait(LIMIT)
+        guests = list(all_connections("full"))
+        with tap(table("full"), "try_acquire") as calls:
+            go.set()
+            eventually(lambda: calls.answered >= 4)
+        assert "No waiting room" in caplog.text
+        assert connected("full") == 0
+        for guest in guests:
+            guest.close()
+        eventually(lambda: inside("full") == 1)
+        first.release()
+        thread.result()
+
+
+def all_connections(database: str) -> Iterator[BaseDatabaseWrapper]:
+    """Connect until the server has no connection left."""
+    with contextlib.suppress(OperationalError):
+        while True:
+            guest = connections[database].copy()
+            guest.ensure_connection()
+            yield guest

@@ -1,0 +1,122 @@
+"""No room on the disk: a clear error, nothing half granted, and what is held can be freed.
+
+SQLite's file is limited, which fails as a full disk does, and so is a table of MariaDB's. Only root
+could fill a real disk of a server: there a trigger raises the error that the server then has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connections
+
+from django_distlock import LockBackendError, lock
+from tests.backends.outages import taken
+from tests.backends.tools import SERVERS, elsewhere, one_value
+from tests.faults.places import Place
+
+REMEDY = r"The disk of DATABASES\['own'\], or its quota, is full: make room"
+
+RAISE = {
+    "postgresql": "EXECUTE FUNCTION disk_full()",
+    "mariadb": "FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, "
+    "MESSAGE_TEXT = 'Disk full (distlock_lock)'",
+}
+FUNCTION = """
+CREATE OR REPLACE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  RAISE 'could not extend file "base/1/2": No space left on device' USING ERRCODE = 'disk_full';
+END $$"""
+
+
+@contextmanager
+def full(place: Place, event: str) -> Iterator[None]:
+    """Have each INSERT or UPDATE of the lock table fail for want of room."""
+    if place.store == "postgresql":
+        place.execute(FUNCTION)
+    begin = f"CREATE TRIGGER full_disk BEFORE {event} ON distlock_lock {RAISE[place.store]}"
+    place.execute(begin.replace("EXECUTE", "FOR EACH ROW EXECUTE"))
+    try:
+        yield
+    finally:
+        on = " ON distlock_lock" if place.store == "postgresql" else ""
+        place.execute(f"DROP TRIGGER full_disk{on}")
+
+
+def fill(name: str) -> str:
+    """Take locks until there is no room for one more; return the name of that."""
+    last = ""
+
+    def take_all() -> None:
+        nonlocal last
+        for number in range(500):
+            last = f"{name}:{number}:{'x' * 200}"
+            taken(last, ttl=60, renew=False)
+
+    with pytest.raises(LockBackendError, match=REMEDY) as info:
+        take_all()
+    assert (info.value.name, info.value.alias) == (last, "own")
+    assert not lock(last, using="own").locked()
+    return last
+
+
+def test_a_file_that_cannot_grow(filed: Place, name: str) -> None:
+    lease = taken(name, ttl=60, renew=False)
+    pages = one_value("own", "PRAGMA page_count")
+    assert one_value("own", f"PRAGMA max_page_count = {pages}") == pages
+    last = fill(name)
+    lease.renew()
+    lease.release()
+    assert not lock(name, using="own").locked()
+    connections["own"].close()  # there is room again
+    with lock(last, using="own", wait=0):
+        pass
+
+
+@pytest.mark.parametrize(
+    "served", [store for store in SERVERS if store == "mariadb"], indirect=True
+)
+def test_a_table_that_cannot_grow(served: Place, name: str) -> None:
+    """Of the engines of MariaDB this one's tables can be limited to 64 KiB."""
+    assert served.server
+    lease = taken(name, ttl=60, renew=False)
+    alter = "ALTER TABLE distlock_lock ENGINE"
+    served.server.execute("SET GLOBAL myisam_data_pointer_size = 2")
+    served.execute(f"{alter} = MyISAM, MAX_ROWS = 1000, AVG_ROW_LENGTH = 10")
+    try:
+        last = fill(name)
+        lease.renew()
+        lease.release()
+        assert not lock(name, using="own").locked()
+    finally:
+        served.server.execute("SET GLOBAL myisam_data_pointer_size = DEFAULT")
+        served.execute("TRUNCATE TABLE distlock_lock")
+        served.execute(f"{alter} = InnoDB, MAX_ROWS = 0, AVG_ROW_LENGTH = 0")
+    with lock(last, using="own", wait=0):
+        pass
+
+
+def test_no_new_grant_but_what_is_held_is_renewed_and_freed(served: Place, name: str) -> None:
+    lease = taken(name, ttl=60, renew=False)
+    with full(served, "INSERT"):
+        with pytest.raises(LockBackendError, match=REMEDY) as info:
+            taken(f"{name}:2", wait=0.2)
+        assert (info.value.name, info.value.alias) == (f"{name}:2", "own")
+        assert not lock(f"{name}:2", using="own").locked()
+        lease.renew()
+        lease.release()
+    with lock(name, using="own", wait=0), lock(f"{name}:2", using="own", wait=0):
+        pass
+
+
+def test_a_release_that_fails_is_told_and_can_be_repeated(served: Place, name: str) -> None:
+    lease = taken(name, ttl=60, renew=False)
+    with full(served, "UPDATE"):
+        for verb in (lease.renew, lease.release):
+            with pytest.raises(LockBackendError, match=REMEDY):
+                verb()
+        lease.check()
+        assert elsewhere(lock(name, using="own", wait=0).locked)
+    lease.release()
+    assert not lock(name, using="own").locked()

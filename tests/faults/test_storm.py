@@ -1,0 +1,97 @@
+"""Holders and waiters killed and stopped at random: never two holders, no long gap, no remains.
+
+``DISTLOCK_STORM_SECONDS`` says for how long it storms; the default is for the suite.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from django_distlock.backends.table import TableBackend
+from tests.backends.tools import STORES, database_alias, sessions, soon
+from tests.conftest import SERVERS
+from tests.faults import storm
+from tests.faults.judging import judge, read
+
+SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "4"))
+
+
+@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.parametrize("path", ["", "portable-"], ids=["own", "portable"])
+@pytest.mark.parametrize("store", STORES)
+def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path: Path) -> None:
+    settings = database(store, tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.faults.storm", f"{path}stormy", str(SECONDS), str(tmp_path)],
+        env=os.environ | {"DISTLOCK_TEST_DATABASES": json.dumps(settings)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told = json.loads(ran.stdout)
+    seen = judge(read(tmp_path / "log"), storm.TTL + TableBackend.grace)
+    print(f"\n{store} {path} {told['hits']} {seen}")
+    assert seen.faults == []
+    assert set(told["codes"]) == {0}
+    assert set(told["hits"]) == set(storm.HITS)
+    assert seen.grants > 10
+    assert (
+        seen.lost > 0
+    )  # who held and was stopped for longer than the ttl was told, at its release
+    if store in SERVERS:
+        assert soon(lambda: not sessions(store, "stormy"))
+        assert advisory_locks(store) == 0
+
+
+def database(store: str, folder: Path) -> dict[str, Any]:
+    """Make a database for the storm alone, and return the settings of its processes."""
+    if store in SERVERS:
+        SERVERS[store].execute("DROP DATABASE IF EXISTS stormy")
+        own = SERVERS[store].create_database("stormy")
+    else:
+        own = connections.settings[store] | {"NAME": str(folder / "db.sqlite3")}
+    with database_alias("stormy", own):
+        call_command("migrate", database="stormy", verbosity=0)
+    own = {
+        key: own[key]
+        for key in ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
+        if key in own
+    }
+    return {"default": own, "stormy": own}
+
+
+def advisory_locks(store: str) -> int:
+    """Return how many advisory locks are held; on MariaDB they end with the session for certain."""
+    if store == "mariadb":
+        return 0
+    return int(SERVERS[store].execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"))
+
+
+def line(what: str, token: int, **more: Any) -> dict[str, Any]:
+    return {"what": what, "token": token, "pid": token, **more}
+
+
+def test_the_judge_sees_each_fault() -> None:
+    first = [line("sure", 1, at=1.0), line("sure", 1, at=2.0)]
+    second = [line("sure", 2, at=2.5), line("released", 2, lost=False)]
+    assert judge(first + second, 1.0).faults == []
+    assert judge([*first, line("held", 0, at=2.9), line("sure", 2, at=3.5)], 1.0).faults == []
+    for wrong in (
+        [line("sure", 2, at=1.5)],
+        [line("sure", 2, at=3.5)],
+        [line("sure", 0, at=2.5)],
+        [line("sure", 1, at=2.5) | {"pid": 7}],
+        [line("refused", 1, sure=True)],
+        [line("released", 1, lost=True)],
+        [line("died", 1, error="…")],
+    ):
+        assert len(judge(first + wrong, 1.0).faults) == 1, wrong
