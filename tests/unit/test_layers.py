@@ -51,6 +51,8 @@ PURE = {
 """No Django: values, and algorithms that are told everything."""
 
 INNER: dict[str, set[str]] = {
+    # It needs what is not on every system.
+    "backends.table": {".backends.table.filedoor"},
     "apps": {".checks", ".handler"},  # an app is loaded before its models are
     # Needed only when its thread ends.
     "worker": {"django.db", "django.db.backends.base.base"},
