@@ -45,6 +45,7 @@ NAP = 0.05  # seconds between two looks where the server cannot be waited for
 MOST_KNOWN = 10_000  # names remembered whose row has been made
 MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
+GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
 ABANDONED = 4.0  # seconds without a look after which nobody waits any more
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -164,9 +165,13 @@ class RowBackend(BaseLockBackend):
     def _attempt(
         self, dialect: Dialect, session: Session, claim: Claim, *, wait: bool, limit: float
     ) -> Grant | Refusal:
-        session.until = time.monotonic() + ABANDONED
+        now, before = time.monotonic(), session.looked
+        session.looked, session.until = now, now + ABANDONED
         if session.sent:
-            if not session.is_answered():
+            # Who pauses in between is woken by the answer; who asks again at once may be faster
+            # than the server's message that it is his turn.
+            glance = GLANCE if now - before < GLANCE and wait else 0.0
+            if not session.is_answered(glance):
                 return Refusal()
             if session.run(session.receive, limit):
                 session.token = session.run(lambda: dialect.draw(session, claim), limit)

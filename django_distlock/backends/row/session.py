@@ -47,6 +47,8 @@ class Session:
         """Whether a locking statement is under way, whose answer was not read yet."""
         self.until = math.inf
         """When the server has ended it unless it is renewed, or nobody waits; `time.monotonic`."""
+        self.looked = -math.inf
+        """When it was last asked for the lock."""
         self.idle = -1.0
         """The limit on being idle in a transaction that the session was given last."""
 
@@ -152,14 +154,14 @@ class Session:
                 select.select([], [raw.pgconn.socket], [], 0.1)
         self.sent = True
 
-    def is_answered(self) -> bool:
-        """Tell whether there is something to read."""
+    def is_answered(self, seconds: float = 0.0) -> bool:
+        """Tell whether there is something to read, now or in so many seconds."""
         descriptor = descriptor_of(self.connection.connection)
         if descriptor is None or descriptor < 0:
             return True
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(poll.poll(seconds * 1000))
 
     def receive(self) -> int:
         """Read the answer to what was sent; return the number of its rows."""
