@@ -13,6 +13,7 @@ from .exceptions import (
     InvalidLockError,
     LeaseLostError,
     LockBackendError,
+    LockDeadlockError,
     LockError,
     LockInTransactionError,
     LockNotAcquiredError,
@@ -28,6 +29,7 @@ from .handler import locks
 from .lease import Lease
 from .lock import Lock, lock, lock_for
 from .requires import requires_fence
+from .rows import lock_rows
 from .values import Holder, LockInfo
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "LeaseLostError",
     "Lock",
     "LockBackendError",
+    "LockDeadlockError",
     "LockError",
     "LockGroup",
     "LockInTransactionError",
@@ -58,6 +61,7 @@ __all__ = [
     "lock",
     "lock_all",
     "lock_for",
+    "lock_rows",
     "locks",
     "requires_fence",
 ]

@@ -9,6 +9,7 @@
     ├── LockNotHeldError                release or renew by one who does not hold it
     │   └── LeaseLostError              it was ours and is gone
     ├── LockBackendError                the store failed; never said of a lock that is merely held
+    │   └── LockDeadlockError           two transactions waited for each other
     ├── LockInTransactionError          taken inside an open transaction
     ├── FenceRejectedError              a newer holder has written
     ├── StaleVersionError               the row changed since it was read
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidLockError",
     "LeaseLostError",
     "LockBackendError",
+    "LockDeadlockError",
     "LockError",
     "LockInTransactionError",
     "LockNotAcquiredError",
@@ -122,6 +124,10 @@ class LockBackendError(LockError):
 
 class StoreConflictError(LockBackendError):
     """The store asks for another try: a dead lock, a serialization failure, a busy file."""
+
+
+class LockDeadlockError(LockBackendError):
+    """Two transactions waited for each other, and the database has ended this one."""
 
 
 class LockInTransactionError(LockError):

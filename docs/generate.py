@@ -29,14 +29,22 @@ from django_distlock import exceptions  # noqa: E402
 from django_distlock.backends.base import BaseLockBackend  # noqa: E402
 from django_distlock.backends.dummy import DummyBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
+from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa: E402
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
+from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
 
-BACKENDS: tuple[type[BaseLockBackend], ...] = (TableBackend, LocMemBackend, DummyBackend)
+BACKENDS: tuple[type[BaseLockBackend], ...] = (
+    TableBackend,
+    VersionBackend,
+    RowBackend,
+    LocMemBackend,
+    DummyBackend,
+)
 DIALECTS = {
     "SQLite": (table_sql.SQLITE, "%(now)s"),
-    "PostgreSQL": (table_sql.POSTGRESQL, table_sql._PG_NOW),
-    "MariaDB": (table_sql.MARIADB, table_sql._MY_NOW),
+    "PostgreSQL": (table_sql.POSTGRESQL, table_sql.PG_NOW),
+    "MariaDB": (table_sql.MARIADB, table_sql.MY_NOW),
 }
 STATEMENTS = {
     "acquire": "Acquire",
@@ -48,6 +56,38 @@ STATEMENTS = {
     "scan": "Scan",
     "page": "Look at a batch to clean",
     "remove": "Clean it (`{keys}` are those that were idle)",
+}
+SWAP_STATEMENTS = {
+    "look": "Look",
+    "take": "Take a row that is free, if it is as it was seen",
+    "make": "Make the row of a name never seen; it is free, and then competed for as any other",
+}
+ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
+    "PostgreSQL": (
+        postgresql,
+        table_sql.PG_NOW,
+        {
+            "NOTE": "Say what the session is about, before it asks",
+            "LOCK": "Lock the row if it is free, and draw the token; in the same round trip",
+            "WAIT": "Wait for the row (the limit is five minutes, then the wait is begun anew)",
+            "DRAW": "Draw the token after a wait",
+            "MAKE": "Make the row of a name never seen by this process",
+            "HELD": "Who holds what",
+        },
+    ),
+    "MariaDB": (
+        mariadb,
+        table_sql.MY_NOW,
+        {
+            "LIMITS": "Limit being idle, when a session has another ttl than before",
+            "LOCK": "Lock the row if it is free, and draw the token",
+            "WAIT": "Wait for the row (the limit is five minutes, then the wait is begun anew)",
+            "DRAW": "Draw the token after a wait",
+            "FREE": "Release, followed by `COMMIT`",
+            "MAKE": "Make the row of a name never seen by this process, if it is not there",
+            "HOLDERS": "Who holds what, read at READ UNCOMMITTED",
+        },
+    ),
 }
 
 if not settings.configured:  # some modules define models
@@ -72,6 +112,7 @@ def flags(*_: str) -> str:
         ("`cleans`", lambda b: _yes(b.cleans)),
         ("`native_async`", lambda b: _yes(b.native_async)),
         ("`thread_sensitive`", lambda b: _yes(b.thread_sensitive)),
+        ("`hands_over`", lambda b: _yes(b.hands_over)),
         ("`queues`", lambda b: _yes(b.queues)),
         ("`least_patience` (s)", lambda b: f"{b.least_patience:g}"),
         ("`poll` (s)", lambda b: f"{b.poll[0]:g} to {b.poll[1]:g}"),
@@ -103,6 +144,35 @@ def sql(*_: str) -> str:
     return "\n\n".join(parts)
 
 
+def swaps(*_: str) -> str:
+    """Return the statements of the version backend: look and take, and how a row is made."""
+    shown = {}
+    for dialect, swap in SWAPS:
+        database, now = next((d, now) for d, (text, now) in DIALECTS.items() if text is dialect)
+        shown[database] = {name: _shown(getattr(swap, name), now) for name in SWAP_STATEMENTS}
+    parts = []
+    for name, title in SWAP_STATEMENTS.items():
+        by_text: dict[str, list[str]] = {}
+        for database, texts in shown.items():
+            by_text.setdefault(texts[name], []).append(database)
+        for text, databases in by_text.items():
+            where = "" if len(by_text) == 1 else f", on {' and '.join(databases)}"
+            parts.append(f"{title}{where}:\n\n```sql\n{text}\n```")
+    return "\n\n".join(parts)
+
+
+def rows(*_: str) -> str:
+    """Return the statements of the row backend."""
+    parts = []
+    for database, (module, now, statements) in ROWS.items():
+        parts.append(f"#### Row locks on {database}")
+        for name, title in statements.items():
+            text = getattr(module, name)
+            text = text if isinstance(text, str) else ";\n".join(map(str.strip, text))
+            parts.append(f"{title}:\n\n```sql\n{_shown(text, now)}\n```")
+    return "\n\n".join(parts)
+
+
 def tree(*_: str) -> str:
     """Return the tree of errors, which stands in the module's docstring."""
     lines = (inspect.getdoc(exceptions) or "").splitlines()
@@ -123,6 +193,8 @@ def api(*paths: str) -> str:
 KINDS: dict[str, Callable[..., str]] = {
     "flags": flags,
     "sql": sql,
+    "swaps": swaps,
+    "rows": rows,
     "tree": tree,
     "doc": doc,
     "api": api,

@@ -73,12 +73,29 @@ DATABASES: dict[str, Any] = {
     "default": json.loads(os.environ["SHOP_DATABASE"]) if "SHOP_DATABASE" in os.environ else SQLITE,
 }
 
+ROW_LOCKS: dict[str, Any] = {
+    "row": {
+        "BACKEND": "django_distlock.backends.row.RowBackend",
+        "LOCATION": "default",
+        "PREFIX": "shop-row",
+    },
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    ROW_LOCKS = {}  # it has no row locks
+
 DISTLOCKS: dict[str, Any] = {
     "default": {
         "BACKEND": "django_distlock.backends.table.TableBackend",
         "LOCATION": "default",
         "PREFIX": "shop",
     },
+    # The other techniques of SQL, as far as the database can do them; their names are apart.
+    "version": {
+        "BACKEND": "django_distlock.backends.version.VersionBackend",
+        "LOCATION": "default",
+        "PREFIX": "shop-version",
+    },
+    **ROW_LOCKS,
     # More aliases go here; `manage.py demo` runs each one that works over several processes.
     **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
 }

@@ -44,6 +44,8 @@ for _store, _levels in ISOLATED.items():
             DATABASES[f"{_store} {_level}"] = _usual | {"OPTIONS": _all_options}
 
 TABLE = "django_distlock.backends.table.TableBackend"
+ROW = "django_distlock.backends.row.RowBackend"
+VERSION = "django_distlock.backends.version.VersionBackend"
 
 DISTLOCKS: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django_distlock.backends.locmem.LocMemBackend"},
@@ -58,6 +60,16 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
             "PREFIX": "portable",
             "OPTIONS": {"SQL": "portable"},
         }
+        for name in DATABASES
+        if name not in ("default", "memory")
+    },
+    **{
+        f"row-{name}": {"BACKEND": ROW, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 150}}
+        for name in DATABASES
+        if DATABASES[name]["ENGINE"] != "django.db.backends.sqlite3"
+    },
+    **{
+        f"version-{name}": {"BACKEND": VERSION, "LOCATION": name, "PREFIX": "version"}
         for name in DATABASES
         if name not in ("default", "memory")
     },

@@ -61,6 +61,7 @@ class BaseLockBackend:
     queues: ClassVar[bool] = False
     counts_waiters: ClassVar[bool] = False
     cleans: ClassVar[bool] = False
+    hands_over: ClassVar[bool] = True
 
     grace: ClassVar[float] = 1.0
     # Seconds that one attempt may wait for the store's answer, however short the wait.

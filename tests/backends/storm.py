@@ -56,6 +56,7 @@ def main(alias: str, grants: int, names: list[str]) -> None:
     from django_distlock.values import Claim, Grant
 
     backend = locks[alias]
+    limit = 0.0 if backend.queues else 5.0  # nobody is to stay in a queue
     dice = random.Random()
     turns: list[Turn] = []
     conflicts = 0
@@ -78,13 +79,13 @@ def main(alias: str, grants: int, names: list[str]) -> None:
         ttl = BRIEF if how == "expired" else TTL
         claim = Claim(name, backend.key(name), secrets.token_hex(16), ttl, "{}")
         asked = time.monotonic()
-        answer = insist("try_acquire", claim, 5.0)
+        answer = insist("try_acquire", claim, limit)
         if not isinstance(answer, Grant):
             time.sleep(dice.uniform(0, 0.004))
             continue
         begin, token = time.monotonic(), answer.fencing_token
         if how == "resent":
-            again = insist("try_acquire", claim, 5.0)
+            again = insist("try_acquire", claim, limit)
             assert isinstance(again, Grant), again
             assert again.fencing_token == token, (again, token)
         if how == "expired":

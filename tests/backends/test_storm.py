@@ -1,4 +1,4 @@
-"""Processes in each other's way, by statements that the ORM wrote: never two holders."""
+"""Processes in each other's way, by each way that looks before it writes: never two holders."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 from django.db import connections
 from django.db.utils import OperationalError
 
-from django_distlock.models import LockRow
+from django_distlock.models import LockRow, RowLock
 from tests.backends.storm import Turn, judge
-from tests.backends.tools import STORES, Elsewhere
+from tests.backends.tools import SERVERS, STORES, Elsewhere
 
 PROCESSES = 3
 GRANTS = 40
-ALIASES = [f"portable-{store}" for store in STORES]
+ALIASES = [f"{how}-{store}" for how in ("portable", "version") for store in STORES]
+ALIASES += [f"row-{store}" for store in SERVERS]
 
 
 @pytest.mark.parametrize("alias", ALIASES)
@@ -25,10 +26,11 @@ def test_never_two_holders_and_tokens_rise(alias: str, name: str) -> None:
     """While rows that are free are deleted, so that a name is often one never seen."""
     names = [f"{name}:{n}" for n in range(3)]
     over = threading.Event()
+    model = RowLock if alias.startswith("row") else LockRow
 
     def sweep() -> None:
         while not over.wait(0.02):
-            free = LockRow.objects.using(alias.removeprefix("portable-")).filter(owner="")
+            free = model._default_manager.using(alias.rpartition("-")[2]).filter(owner="")
             try:
                 free.filter(name__contains=name.partition("[")[0][-40:]).delete()
             except OperationalError:  # busy, or a dead lock: at the next round

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
 
 __all__ = ["open_files", "sockets_in_use"]
@@ -32,7 +33,7 @@ def sockets_in_use(backend: BaseLockBackend, port: int) -> int:
     Not counted are those that nobody uses: the waiting room keeps some for a few seconds, for the
     next waiter. (They are closed on a thread, as Django closes none on that of an event loop.)
     """
-    assert isinstance(backend, TableBackend)
+    assert isinstance(backend, TableBackend | RowBackend)
     closer = threading.Thread(target=backend.close_idle)
     closer.start()
     closer.join()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.row import RowBackend
 from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.memory import MemoryBackend
@@ -52,7 +54,7 @@ class TestDummy(LockBackendContract):
 
 
 class InFile(LockBackendContract):
-    """The table, in a file of SQLite in WAL mode."""
+    """A technique of SQL, in a file of SQLite in WAL mode."""
 
     store_clock = False
 
@@ -72,6 +74,11 @@ if "sqlite" in chosen():
 
         alias = "portable-sqlite"
 
+    class TestVersionOnSQLite(InFile):
+        """Compare-and-swap, on SQLite."""
+
+        alias = "version-sqlite"
+
     class TestSQLiteInMemory(LockBackendContract):
         """The table, in a database in memory that the threads share."""
 
@@ -81,12 +88,12 @@ if "sqlite" in chosen():
 
 
 class OnServer(LockBackendContract):
-    """The table, on a database server of this run."""
+    """A technique of SQL, on a database server of this run."""
 
     @property
     def server(self) -> DatabaseServer:
         """The server of the alias."""
-        return SERVERS[self.alias.removeprefix("portable-")]
+        return SERVERS[self.alias.rpartition("-")[2]]
 
     def restart_store(self) -> None:
         self.server.restart()
@@ -106,6 +113,25 @@ class OnServer(LockBackendContract):
         return sockets_in_use(self.backend(), self.server.port)
 
 
+class RowOnServer(OnServer):
+    """Rows locked by FOR UPDATE, on a database server of this run."""
+
+    # A new session may be needed, and PostgreSQL's driver knows no limit on connecting below 2 s.
+    round_trip = 1.0
+    _twins: ClassVar[list[RowBackend]] = []
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        twin = super().twin(alias, prefix)
+        assert isinstance(twin, RowBackend)
+        self._twins.append(twin)
+        return twin
+
+    def open_connections(self) -> int:
+        for twin in self._twins:
+            sockets_in_use(twin, self.server.port)  # which closes what it keeps
+        return super().open_connections()
+
+
 if "postgresql" in chosen():
 
     class TestPostgreSQL(OnServer):
@@ -117,6 +143,16 @@ if "postgresql" in chosen():
         """The table by the ORM alone, on PostgreSQL."""
 
         alias = "portable-postgresql"
+
+    class TestVersionOnPostgreSQL(OnServer):
+        """Compare-and-swap, on PostgreSQL."""
+
+        alias = "version-postgresql"
+
+    class TestRowOnPostgreSQL(RowOnServer):
+        """Rows locked by FOR UPDATE, on PostgreSQL."""
+
+        alias = "row-postgresql"
 
 
 if "mariadb" in chosen():
@@ -130,3 +166,13 @@ if "mariadb" in chosen():
         """The table by the ORM alone, on MariaDB."""
 
         alias = "portable-mariadb"
+
+    class TestVersionOnMariaDB(OnServer):
+        """Compare-and-swap, on MariaDB."""
+
+        alias = "version-mariadb"
+
+    class TestRowOnMariaDB(RowOnServer):
+        """Rows locked by FOR UPDATE, on MariaDB."""
+
+        alias = "row-mariadb"

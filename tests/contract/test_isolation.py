@@ -20,23 +20,27 @@ ASKED = {
 
 
 class AtLevel(Exclusion, Fencing, Waiting):
-    """The core of the suite, at an isolation level: alias "<store> <level>"."""
+    """The core of the suite, at an isolation level: alias "<store> <level>", after a technique."""
 
     def open_connections(self) -> int:
-        return sockets_in_use(self.backend(), SERVERS[self.alias.split()[0]].port)
+        return sockets_in_use(self.backend(), SERVERS[self.database().split()[0]].port)
+
+    def database(self) -> str:
+        """Return the alias of DATABASES."""
+        return self.alias.rpartition("-")[2]
 
     @pytest.mark.parametrize("block", ["autocommit", "transaction"])
     def test_the_level_is_that_of_the_name(self, block: str) -> None:
         """Ask the server, so that the other tests do not run at its default level."""
-        store, _, level = self.alias.partition(" ")
-        with connections[self.alias].cursor() as cursor:
+        store, _, level = self.database().partition(" ")
+        with connections[self.database()].cursor() as cursor:
             if block == "transaction":
-                with transaction.atomic(using=self.alias):
+                with transaction.atomic(using=self.database()):
                     cursor.execute(ASKED[store])
             else:
                 cursor.execute(ASKED[store])
             (said,) = cursor.fetchone()
-        connections[self.alias].close()
+        connections[self.database()].close()
         assert said.lower().replace("-", " ") == level
 
 
@@ -52,6 +56,26 @@ if "postgresql" in chosen():
 
         alias = "postgresql serializable"
 
+    class TestVersionOnPostgreSQLRepeatableRead(AtLevel):
+        """Compare-and-swap, on PostgreSQL at REPEATABLE READ."""
+
+        alias = "version-postgresql repeatable read"
+
+    class TestVersionOnPostgreSQLSerializable(AtLevel):
+        """Compare-and-swap, on PostgreSQL at SERIALIZABLE."""
+
+        alias = "version-postgresql serializable"
+
+    class TestRowOnPostgreSQLRepeatableRead(AtLevel):
+        """Rows locked by FOR UPDATE, on PostgreSQL at REPEATABLE READ."""
+
+        alias = "row-postgresql repeatable read"
+
+    class TestRowOnPostgreSQLSerializable(AtLevel):
+        """Rows locked by FOR UPDATE, on PostgreSQL at SERIALIZABLE."""
+
+        alias = "row-postgresql serializable"
+
 
 if "mariadb" in chosen():
 
@@ -64,3 +88,23 @@ if "mariadb" in chosen():
         """The table, on MariaDB at SERIALIZABLE."""
 
         alias = "mariadb serializable"
+
+    class TestVersionOnMariaDBRepeatableRead(AtLevel):
+        """Compare-and-swap, on MariaDB at REPEATABLE READ."""
+
+        alias = "version-mariadb repeatable read"
+
+    class TestVersionOnMariaDBSerializable(AtLevel):
+        """Compare-and-swap, on MariaDB at SERIALIZABLE."""
+
+        alias = "version-mariadb serializable"
+
+    class TestRowOnMariaDBRepeatableRead(AtLevel):
+        """Rows locked by FOR UPDATE, on MariaDB at REPEATABLE READ."""
+
+        alias = "row-mariadb repeatable read"
+
+    class TestRowOnMariaDBSerializable(AtLevel):
+        """Rows locked by FOR UPDATE, on MariaDB at SERIALIZABLE."""
+
+        alias = "row-mariadb serializable"

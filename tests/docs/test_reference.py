@@ -25,6 +25,7 @@ from django_distlock import (
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.dummy import DummyBackend
 from django_distlock.backends.locmem import LocMemBackend
+from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
 from django_distlock.conf import IN_TRANSACTION, AliasConf
 from django_distlock.testing import pytest_plugin
@@ -116,7 +117,8 @@ def test_every_value_of_in_transaction_is_explained() -> None:
 def test_every_option_is_explained() -> None:
     """Compare the table of OPTIONS with what the backends take."""
     shown = {option.strip("`") for option, *_ in table(reference("settings"), "`OPTIONS`")}
-    assert shown == {*TableBackend.options, *LocMemBackend.options, *DummyBackend.options}
+    backends = (TableBackend, RowBackend, LocMemBackend, DummyBackend)
+    assert shown == {option for backend in backends for option in backend.options}
 
 
 def test_every_error_is_explained() -> None:

@@ -31,7 +31,7 @@ from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect
 from .statements import Row, Statements, TextStatements
 from .utcnow import check_clock
 
-__all__ = ["TableBackend"]
+__all__ = ["TableBackend", "text_for"]
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class TableBackend(BaseLockBackend):
         return None if make is None else Rooms(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
-        text = None if self.opts.get("SQL") == "portable" else _text_for(connection)
+        text = None if self.opts.get("SQL") == "portable" else text_for(connection)
         if text is not None:
             return TextStatements(text if self._durable else POSTGRESQL_HASTY)
         check_clock(connection)
@@ -323,7 +323,7 @@ class TableBackend(BaseLockBackend):
         self._connections.forget_parent()
 
 
-def _text_for(connection: Any) -> Dialect | None:
+def text_for(connection: Any) -> Dialect | None:
     """Return the SQL text for the database of a connection, if there is one."""
     if connection.vendor == "mysql":
         return MARIADB if connection.mysql_is_mariadb else None

@@ -27,8 +27,8 @@ def check(alias: str, database: str, sql: str) -> list[CheckMessage]:
     if connection.vendor not in ("sqlite", "postgresql", "mysql"):
         found.append(
             Info(
-                f"{where} is {connection.display_name}, for which the table backend has no SQL "
-                "of its own, so that Django's ORM writes it.",
+                f"{where} is {connection.display_name}, for which there is no SQL of its own "
+                "here, so that Django's ORM writes it.",
                 hint="It takes more round trips, and has not been tested on this database. "
                 f"See {_DOCS}.",
                 id="distlock.I001",

@@ -15,9 +15,7 @@ The queries are compiled for the connection that is given, because a QuerySet ru
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -28,94 +26,46 @@ from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.utils import IntegrityError
 
 from ...names import readable
-from ...values import Claim, Grant, Refusal
+from ...values import Claim
 from .errors import Outrun
-from .sql import COLUMNS
-from .statements import Row, Statements
+from .optimistic import FIELDS, Optimistic, Seen, fresh_token, length
+from .statements import Row
 from .utcnow import UtcNow, microseconds, read_clock
 
 __all__ = ["PortableStatements"]
 
 PAGE = 500
-TURNS = 3  # of an attempt: to make the row, to try to win it, and to see who was faster
-FIELDS = COLUMNS.split(", ")
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The database's clock, and the row that was read with it."""
-
-    now: int
-    digest: str
-    name: str
-    owner: str
-    token: int
-    acquired: int
-    expires: int
-    note: str
-
-    def held(self) -> bool:
-        return self.expires > self.now
-
-    def last_use(self) -> int:
-        """When the lock was last granted or freed, or has run out; a token may be ahead of that."""
-        return max(self.token + 1, abs(self.expires))
-
-    def row(self) -> Row:
-        return tuple(getattr(self, field) for field in FIELDS)
-
-
-class PortableStatements(Statements):
+class PortableStatements(Optimistic):
     """Statements that the ORM writes, with the clock as a parameter."""
 
-    def attempt(
+    def take(
         self,
         connection: BaseDatabaseWrapper,
         claim: Claim,
-        *,
-        look_first: bool = False,
-        patience: float | None = None,
-    ) -> Grant | Refusal:
-        errors = []
-        for _ in range(TURNS):
-            seen = self._look(connection, claim.key)
-            if seen is None:
-                if (error := self._make(connection, claim)) is not None:
-                    errors.append(error)
-            elif seen.held() and seen.owner != claim.owner:
-                return _refusal(seen)
-            elif (token := self._take(connection, claim, seen)) is not None:
-                return Grant(token, claim.ttl)
-        if len(errors) == TURNS:
-            raise errors[-1]  # no race: there never was a row
-        return Refusal()
-
-    def _take(self, connection: BaseDatabaseWrapper, claim: Claim, seen: _Seen) -> int | None:
-        """Write the claim into a free row; return the token, or None if another was faster."""
-        # Asked again by its owner, it keeps the token and the time of the grant.
+        seen: Seen,
+        token: int,
+        patience: float | None,
+    ) -> bool:
         mine = seen.owner == claim.owner
-        token = seen.token if mine else max(seen.token + 1, seen.now)
         won = self._update(
             connection,
             _as_seen(seen),
             owner=claim.owner,
             token=token,
             acquired=seen.acquired if mine else seen.now,
-            expires=seen.now + _length(claim.ttl),
+            expires=seen.now + length(claim.ttl),
             name=readable(claim.name),
             note=claim.note,
         )
-        return token if won else None
+        return bool(won)
 
-    def _make(self, connection: BaseDatabaseWrapper, claim: Claim) -> IntegrityError | None:
-        """Make the row of a name never seen, or cleaned away: free, and there to be competed for.
-
-        Not with a token: drawn before the row is there it could be older than those of holders
-        in between, whose row was cleaned away again. Below zero it is no token yet, and random
-        so that it is never seen twice. Returns the error if there is such a row by now.
-        """
+    def make(
+        self, connection: BaseDatabaseWrapper, claim: Claim, patience: float | None
+    ) -> IntegrityError | None:
         row = apps.get_model("django_distlock", "LockRow")(
-            digest=claim.key, name=readable(claim.name), token=-1 - secrets.randbits(62)
+            digest=claim.key, name=readable(claim.name), token=fresh_token()
         )
         query = InsertQuery(type(row))
         query.insert_values(row._meta.concrete_fields, [row])
@@ -132,20 +82,14 @@ class PortableStatements(Statements):
             connection.savepoint_commit(savepoint)
         return None
 
-    def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
-        seen = self._look(connection, claim.key)
-        if seen is None or seen.owner == claim.owner or not seen.held():
-            return None
-        return _refusal(seen)
-
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         # Only a row that is as it was seen: a renewal that was held up must not take back what a
         # later one, which the holder relies on, has given.
         for _ in range(2):
-            seen = self._look(connection, claim.key)
+            seen = self.look(connection, claim.key)
             if seen is None or seen.owner != claim.owner or not seen.held():
                 return False
-            if self._update(connection, _as_seen(seen), expires=seen.now + _length(claim.ttl)):
+            if self._update(connection, _as_seen(seen), expires=seen.now + length(claim.ttl)):
                 return True
         raise Outrun("another renewal of the lock was faster, twice")
 
@@ -153,7 +97,7 @@ class PortableStatements(Statements):
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
     ) -> set[str]:
         now = self._now(connection)
-        until = now + _length(ttl)
+        until = now + length(ttl)
         owners = {claim.owner for claim in claims}
         # An owner belongs to one claim, so that the two lists cannot match crosswise.
         ours = _rows().filter(
@@ -165,7 +109,7 @@ class PortableStatements(Statements):
         return {owner for (owner,) in _select(connection, ours.values_list("owner").query)}
 
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        seen = self._look(connection, claim.key)
+        seen = self.look(connection, claim.key)
         if seen is None or seen.owner != claim.owner or not seen.held():
             return False
         ours = _rows().filter(digest=claim.key, owner=claim.owner)
@@ -173,7 +117,7 @@ class PortableStatements(Statements):
         return self._update(connection, ours, owner="", expires=-seen.now, note="") == 1
 
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
-        seen = self._look(connection, key)
+        seen = self.look(connection, key)
         return seen.row() if seen is not None and seen.held() else None
 
     def page(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
@@ -204,13 +148,13 @@ class PortableStatements(Statements):
 
     # -- one statement each ------------------------------------------------------------------------
 
-    def _look(self, connection: BaseDatabaseWrapper, key: str) -> _Seen | None:
+    def look(self, connection: BaseDatabaseWrapper, key: str) -> Seen | None:
         found = self._read(connection, _with_clock().filter(digest=key))
         return found[0] if found else None
 
-    def _read(self, connection: BaseDatabaseWrapper, rows: QuerySet[Any, Any]) -> list[_Seen]:
+    def _read(self, connection: BaseDatabaseWrapper, rows: QuerySet[Any, Any]) -> list[Seen]:
         # The clock comes last, as it was asked for.
-        return [_Seen(microseconds(row[-1]), *row[:-1]) for row in _select(connection, rows.query)]
+        return [Seen(microseconds(row[-1]), *row[:-1]) for row in _select(connection, rows.query)]
 
     def _update(self, connection: BaseDatabaseWrapper, rows: QuerySet[Any], **values: Any) -> int:
         query = cast("UpdateQuery", rows.query.chain(UpdateQuery))
@@ -234,7 +178,7 @@ def _with_clock() -> QuerySet[Any, Any]:
     return rows
 
 
-def _as_seen(seen: _Seen) -> QuerySet[Any]:
+def _as_seen(seen: Seen) -> QuerySet[Any]:
     """Return the row if it is unchanged: each grant changes the token, all else the expiry."""
     return _rows().filter(digest=seen.digest, token=seen.token, expires=seen.expires)
 
@@ -242,11 +186,3 @@ def _as_seen(seen: _Seen) -> QuerySet[Any]:
 def _select(connection: BaseDatabaseWrapper, query: Query) -> list[Row]:
     compiler = query.get_compiler(connection=connection)
     return list(compiler.results_iter(tuple_expected=True))
-
-
-def _length(ttl: float) -> int:
-    return max(1, round(ttl * 1_000_000))
-
-
-def _refusal(seen: _Seen) -> Refusal:
-    return Refusal((seen.expires - seen.now) / 1_000_000, seen.note)

@@ -20,7 +20,18 @@ from typing import Any, Final
 
 from ...values import Claim, Grant, Refusal
 
-__all__ = ["MARIADB", "POSTGRESQL", "POSTGRESQL_HASTY", "SQLITE", "Dialect"]
+__all__ = [
+    "COLUMNS",
+    "MARIADB",
+    "MY_NOW",
+    "PG_NOW",
+    "PG_PATIENCE",
+    "POSTGRESQL",
+    "POSTGRESQL_HASTY",
+    "SQLITE",
+    "Dialect",
+    "patient",
+]
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
@@ -124,8 +135,7 @@ class Dialect:
         parameters = self.acquiring(claim, name)
         acquire, create = self.acquire, self.create
         if patience is not None:
-            milliseconds = max(1, round(patience * 1000))
-            parameters |= {"seconds": milliseconds / 1000, "milliseconds": str(milliseconds)}
+            parameters |= patient(patience)
             acquire, create = self.acquire_soon, self.create_soon
         rows = fetch(acquire, parameters)
         if not rows and create:
@@ -145,6 +155,12 @@ class Dialect:
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
+
+
+def patient(seconds: float) -> dict[str, Any]:
+    """Return the parameters of a statement that limits the server's wait for a locked row."""
+    milliseconds = max(1, round(seconds * 1000))
+    return {"seconds": milliseconds / 1000, "milliseconds": str(milliseconds)}
 
 
 _REMOVE: Final = "DELETE FROM distlock_lock WHERE digest IN ({keys}) AND "
@@ -177,7 +193,7 @@ def _dialect(
     )
 
 
-_PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _PG_ROOM: Final = Room(
     # In one message, which the server makes one transaction: the limit ends with it, and an error
@@ -203,35 +219,35 @@ DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest
 _PG_ACQUIRE: Final = f"""
 WITH won AS (
   UPDATE distlock_lock AS l SET
-    token = CASE WHEN owner = %(owner)s::varchar THEN token ELSE greatest(token + 1, {_PG_NOW}) END,
-    acquired = CASE WHEN owner = %(owner)s::varchar THEN acquired ELSE {_PG_NOW} END,
+    token = CASE WHEN owner = %(owner)s::varchar THEN token ELSE greatest(token + 1, {PG_NOW}) END,
+    acquired = CASE WHEN owner = %(owner)s::varchar THEN acquired ELSE {PG_NOW} END,
     name = %(name)s::text, note = %(note)s::text, owner = %(owner)s::varchar,
-    expires = {_PG_NOW} + %(ttl)s::bigint
-  WHERE digest = %(key)s::varchar AND (owner = %(owner)s::varchar OR expires <= {_PG_NOW})
+    expires = {PG_NOW} + %(ttl)s::bigint
+  WHERE digest = %(key)s::varchar AND (owner = %(owner)s::varchar OR expires <= {PG_NOW})
   RETURNING owner, token)
-SELECT won.owner, won.token, expires - {_PG_NOW}, note
+SELECT won.owner, won.token, expires - {PG_NOW}, note
   FROM distlock_lock LEFT JOIN won ON true WHERE digest = %(key)s::varchar"""  # noqa: S608
 
 # Another may make the row meanwhile: then this does nothing, and acquire is asked again.
 _PG_CREATE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
 SELECT %(key)s::varchar, %(name)s::text, %(owner)s::varchar,
-       {_PG_NOW}, {_PG_NOW}, {_PG_NOW} + %(ttl)s::bigint, %(note)s::text
+       {PG_NOW}, {PG_NOW}, {PG_NOW} + %(ttl)s::bigint, %(note)s::text
 ON CONFLICT (digest) DO NOTHING
 RETURNING owner, token, 0::bigint, ''::text"""
 
 
 # For this transaction only, which is this statement. Judged for the row that is found, or is to be
 # inserted, so before it, or the one in its way, is locked.
-_PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
+PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
 
 POSTGRESQL: Final = _dialect(
-    _PG_NOW,
+    PG_NOW,
     remove=_PG_REMOVE,
     acquire=_PG_ACQUIRE,
-    acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {_PG_PATIENCE} AND", 1),
+    acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {PG_PATIENCE} AND", 1),
     create=_PG_CREATE,
-    create_soon=_PG_CREATE.replace("ON CONFLICT", f"WHERE {_PG_PATIENCE} ON CONFLICT", 1),
+    create_soon=_PG_CREATE.replace("ON CONFLICT", f"WHERE {PG_PATIENCE} ON CONFLICT", 1),
     room=_PG_ROOM,
 )
 
@@ -250,27 +266,27 @@ POSTGRESQL_HASTY: Final = replace(
     release=f"{POSTGRESQL.release} AND {_PG_HASTE}",
 )
 
-_MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
 # saving. MariaDB assigns from left to right: token, acquired, name and note are judged by the old
 # owner, the expiry by the new one.
 _MY_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, %(owner)s, {_MY_NOW}, {_MY_NOW}, {_MY_NOW} + %(ttl)s, %(note)s)
+VALUES (%(key)s, %(name)s, %(owner)s, {MY_NOW}, {MY_NOW}, {MY_NOW} + %(ttl)s, %(note)s)
 ON DUPLICATE KEY UPDATE
-  token = IF(owner <> VALUES(owner) AND expires <= {_MY_NOW},
+  token = IF(owner <> VALUES(owner) AND expires <= {MY_NOW},
              GREATEST(token + 1, VALUES(token)), token),
-  acquired = IF(owner <> VALUES(owner) AND expires <= {_MY_NOW}, VALUES(acquired), acquired),
-  name = IF(expires <= {_MY_NOW}, VALUES(name), name),
-  note = IF(expires <= {_MY_NOW}, VALUES(note), note),
-  owner = IF(expires <= {_MY_NOW}, VALUES(owner), owner),
+  acquired = IF(owner <> VALUES(owner) AND expires <= {MY_NOW}, VALUES(acquired), acquired),
+  name = IF(expires <= {MY_NOW}, VALUES(name), name),
+  note = IF(expires <= {MY_NOW}, VALUES(note), note),
+  owner = IF(expires <= {MY_NOW}, VALUES(owner), owner),
   expires = IF(owner = VALUES(owner), VALUES(expires), expires)
-RETURNING owner, token, expires - {_MY_NOW}, note"""  # noqa: S608 - constants
+RETURNING owner, token, expires - {MY_NOW}, note"""  # noqa: S608 - constants
 
 # Of the limits only this one takes parts of a second.
 MARIADB: Final = _dialect(
-    _MY_NOW,
+    MY_NOW,
     acquire=_MY_ACQUIRE,
     acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
     room=Room(

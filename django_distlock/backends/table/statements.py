@@ -13,7 +13,7 @@ from ...values import Claim, Grant, Refusal
 from .cursor import cursor_of
 from .sql import Dialect, Room
 
-__all__ = ["Row", "Statements", "TextStatements"]
+__all__ = ["Row", "Statements", "TextStatements", "fetch"]
 
 Row: TypeAlias = tuple[Any, ...]
 """A row's columns, in the order of `sql.COLUMNS`."""
@@ -102,15 +102,15 @@ class TextStatements(Statements):
         look_first: bool = False,
         patience: float | None = None,
     ) -> Grant | Refusal:
-        def fetch(sql: str, parameters: dict[str, Any]) -> list[Row]:
-            return _fetch(connection, sql, parameters)
+        def ask(sql: str, parameters: dict[str, Any]) -> list[Row]:
+            return fetch(connection, sql, parameters)
 
         return self.dialect.attempt(
-            fetch, claim, readable(claim.name), look_first=look_first, patience=patience
+            ask, claim, readable(claim.name), look_first=look_first, patience=patience
         )
 
     def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
-        return self.dialect.held(lambda sql, given: _fetch(connection, sql, given), claim)
+        return self.dialect.held(lambda sql, given: fetch(connection, sql, given), claim)
 
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         return _update(connection, self.dialect.renew, self.dialect.renewing(claim))
@@ -149,7 +149,7 @@ class TextStatements(Statements):
             return int(cursor.rowcount)
 
     def _select(self, connection: BaseDatabaseWrapper, sql: str, **given: Any) -> list[Row]:
-        return _fetch(connection, sql, {**given, **self.dialect.clock()})
+        return fetch(connection, sql, {**given, **self.dialect.clock()})
 
 
 def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> bool:
@@ -158,7 +158,8 @@ def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any
         return bool(cursor.rowcount == 1)
 
 
-def _fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
+def fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
+    """Run a statement and return its rows."""
     with cursor_of(connection) as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())

@@ -63,9 +63,7 @@ def check_ready(aliases: Iterable[str]) -> None:
 
 def _database_of(alias: str) -> str | None:
     """Return the database in which an alias keeps its locks, if it is one of this project."""
-    if not locks[alias].thread_sensitive:
-        return None
-    place = locks[alias].conf.location or DEFAULT_DB_ALIAS
+    place = getattr(locks[alias], "database", None)
     return place if place in settings.DATABASES else None
 
 

@@ -7,9 +7,15 @@ import json
 
 import pytest
 
-from .... import InvalidLockError, Lease, LeaseLostError, LockNotHeldError
+from .... import (
+    InvalidLockError,
+    Lease,
+    LeaseLostError,
+    LockNotHeldError,
+    UnsupportedOperationError,
+)
 from ...worlds import World
-from ..base import ContractBase, needs
+from ..base import ContractBase, lacks, needs
 
 __all__ = ["Handing"]
 
@@ -94,7 +100,7 @@ class Handing(ContractBase):
         await a.release(inner)
         await a.release(outer)
 
-    @needs("processes")
+    @needs("processes", "hands_over")
     async def test_a_lease_goes_to_another_process_and_back(self, world: World) -> None:
         """Keep lock and token on the way to another process and back."""
         a, b = world.actor(), world.actor()
@@ -110,6 +116,17 @@ class Handing(ContractBase):
             await process.ask("attach", handle=await a.do(back.detach))
             await process.release(name)
         await b.release(await b.take(lock))
+
+    @lacks("hands_over")
+    async def test_a_lease_does_not_go_to_another_process(self, world: World) -> None:
+        """Say so where it is attached; in its own process it is taken up all the same."""
+        a = world.actor()
+        lock = self.lock(world.name())
+        async with self.process(world) as process:
+            handle = await a.do((await a.take(lock)).detach)
+            with pytest.raises(UnsupportedOperationError):
+                await process.ask("attach", handle=handle)
+            await a.release(await a.attach(handle))
 
     async def test_an_adopted_lease_has_a_new_holder(self, world: World) -> None:
         """Count the one who adopted as the holder, and its taker no more."""

@@ -1,0 +1,350 @@
+"""Row locks: the database itself locks a row, queues the waiters, and frees it with its session.
+
+``SELECT ... FOR UPDATE`` in a transaction on a connection of the lease's own, on PostgreSQL and
+MariaDB. There is no polling and no expiry to judge: the lock is the session. The ttl is the
+server's limit on being idle in a transaction, and any statement on the session renews it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import select
+import threading
+import time
+from typing import ClassVar
+
+from django.db.utils import DatabaseError
+
+from ...conf import AliasConf
+from ...exceptions import UnsupportedOperationError
+from ...flow import LEAST_PATIENCE
+from ...values import Claim, Grant, Refusal
+from ..table import errors
+from .dialect import Dialect, Missing
+from .looking import Looks
+from .session import Ended, Session
+
+__all__ = ["RowBackend"]
+
+NAP = 0.05  # seconds between two looks where the server cannot be waited for
+MOST_KNOWN = 10_000  # names remembered whose row has been made
+MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
+SPARE = 0.1  # seconds that a server may take to end a session
+GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
+ABANDONED = 4.0  # seconds without a look after which nobody waits any more
+LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
+
+
+class RowBackend(Looks):
+    """Rows locked by ``SELECT ... FOR UPDATE``, on PostgreSQL and MariaDB.
+
+    LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``, the
+    seconds (5) after which a statement without an answer counts as failed; ``CONNECTIONS``, how
+    many connections (50) a process may have for locks that it holds or waits for; ``IDLE``, how
+    many of them (4) it keeps when they are not in use.
+    """
+
+    queues = fair = notifies = True
+    cleans = True
+    hands_over = False
+    # Whoever does not wait at all asks once and waits for the answer only.
+    least_patience = 0.0
+    # A waiter is woken by the server; its looks in between ask this process only.
+    poll = (0.5, 1.0)
+    # What fits in the milliseconds of PostgreSQL's limit.
+    longest_ttl: ClassVar[float] = 2_147_483.0
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        self._mutex = threading.Lock()
+        self._sessions: dict[str, Session] = {}  # by the owner of the claim
+        self._known: set[str] = set()
+        self._refused: set[str] = set()
+        self._parents: frozenset[str] = frozenset()
+
+    # -- primitives ------------------------------------------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt once, and with a ``limit`` above 0 leave a session in the server's queue."""
+        dialect = self.dialect()
+        self._reap()
+        session = self._held(claim)
+        if session is None:
+            session = self._pool.take()
+            session.owner, session.key = claim.owner, claim.key
+            with self._mutex:
+                self._refused.discard(claim.owner)
+                self._sessions[claim.owner] = session
+        answered = min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        with session.mutex:
+            if session.owner != claim.owner:
+                return Refusal()  # withdrawn meanwhile
+            try:
+                if session.token is not None:
+                    session.run(lambda: dialect.renew(session, claim), answered)
+                    self._lasts(session, claim)
+                    return Grant(session.token, claim.ttl)
+                return self._attempt(dialect, session, claim, wait=limit > 0, limit=answered)
+            except BaseException as error:
+                held = session.token is not None
+                self._drop(session, sound=False)
+                if not isinstance(error, Ended) or not held:
+                    raise
+        return self.try_acquire(claim, limit)  # the lock went with its session: ask anew
+
+    def _attempt(
+        self, dialect: Dialect, session: Session, claim: Claim, *, wait: bool, limit: float
+    ) -> Grant | Refusal:
+        now, before = time.monotonic(), session.looked
+        session.looked, session.until = now, now + ABANDONED
+        if session.sent:
+            # Who pauses in between is woken by the answer; who asks again at once may be faster
+            # than the server's message that it is his turn.
+            glance = GLANCE if now - before < GLANCE and wait else 0.0
+            if not session.is_answered(glance):
+                return Refusal()
+            if session.run(session.receive, limit):
+                session.token = session.run(lambda: dialect.draw(session, claim), limit)
+                self._lasts(session, claim)
+                return Grant(session.token, claim.ttl)
+            self._known.discard(claim.key)  # the row was removed while we waited for it
+            session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
+        session.token = self._lock_now(dialect, session, claim, limit)
+        if session.token is not None:
+            self._lasts(session, claim)
+            return Grant(session.token, claim.ttl)
+        if wait and session.can_send():
+            session.run(lambda: dialect.send_wait(session, claim), limit)
+            return Refusal()
+        session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
+        self._drop(session, sound=True)
+        with self._mutex:
+            if len(self._refused) >= MOST_REFUSED:
+                self._refused.clear()  # forgetting costs a question when they are withdrawn
+            self._refused.add(claim.owner)
+        return Refusal()
+
+    def _lock_now(
+        self, dialect: Dialect, session: Session, claim: Claim, limit: float
+    ) -> int | None:
+        """Lock the row if it is free, having made it if need be; return the token."""
+        for _ in range(3):
+            if claim.key not in self._known:
+                session.run(lambda: dialect.make(session, claim), limit, fresh=True)
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known.add(claim.key)
+            try:
+                return session.run(lambda: dialect.attempt(session, claim), limit, fresh=True)
+            except Missing:
+                self._known.discard(claim.key)
+                session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
+        raise errors.Outrun("the row of the lock was removed each time that it was made")
+
+    def _lasts(self, session: Session, claim: Claim) -> None:
+        """Note until when the server keeps the session unless it is renewed."""
+        session.until = time.monotonic() + self.max_ttl(claim.ttl) + SPARE
+
+    def _reap(self) -> None:
+        """Give up sessions that nobody will ask for again.
+
+        Those that the server has ended by now, of leases that nobody released, and those of waiters
+        that have stopped to look without being withdrawn.
+        """
+        now = time.monotonic()
+        with self._mutex:
+            over = [session for session in self._sessions.values() if session.is_over(now)]
+        for session in over:
+            if session.mutex.acquire(blocking=False):
+                try:
+                    if not session.owner or not session.is_over(now):
+                        continue
+                    if session.sent:
+                        self._withdraw(self.dialect(), session)
+                    else:
+                        self._drop(session, sound=False)
+                finally:
+                    session.mutex.release()
+
+    def _drop(self, session: Session, *, sound: bool) -> None:
+        """Part a session from its claim; called under its mutex."""
+        with self._mutex:
+            self._sessions.pop(session.owner, None)
+        self._pool.give_back(session, sound=sound)
+
+    def renew(self, claim: Claim) -> bool:
+        dialect = self.dialect()
+        session = self._held(claim)
+        if session is None:
+            self._not_elsewhere(claim)
+            return False
+        with session.mutex:
+            if session.owner != claim.owner or session.token is None:
+                return False
+            try:
+                session.run(lambda: dialect.renew(session, claim), self.command_timeout)
+                self._lasts(session, claim)
+            except Ended:
+                self._drop(session, sound=False)
+                return False
+            except BaseException:
+                if session.connection.connection is None:
+                    self._drop(session, sound=False)
+                raise
+            return True
+
+    def _held(self, claim: Claim) -> Session | None:
+        with self._mutex:
+            return self._sessions.get(claim.owner)
+
+    def _not_elsewhere(self, claim: Claim) -> None:
+        """Raise if another process holds the lock for this very claim: it cannot be renewed here.
+
+        Asked only when there is no session for it, so when the lease is lost, or was handed over.
+        """
+        if claim.owner in self._parents or claim.owner in self._refused:
+            return
+        row = self._look(lambda session: self.dialect().holder(session, claim.key))
+        if row is not None and row[2] == claim.owner and self._held(claim) is None:
+            raise UnsupportedOperationError(
+                "A row lock is a session of the process that took it, and cannot be handed to "
+                "another one: release it there, or use the table backend",
+                name=claim.name,
+                alias=self.alias,
+            )
+
+    def release(self, claim: Claim) -> bool:
+        """Commit; a waiter's place is withdrawn, and a session of another process is ended."""
+        dialect = self.dialect()
+        session = self._held(claim)
+        if session is None:
+            with self._mutex:
+                nothing = claim.owner in self._refused or claim.owner in self._parents
+                self._refused.discard(claim.owner)
+            return not nothing and self._end(dialect, claim)
+        with session.mutex:
+            if session.owner != claim.owner:
+                return False
+            if session.token is None:
+                self._withdraw(dialect, session)
+                return False
+            long = abs(time.time() - session.token / 1_000_000) > LONG
+            try:
+                session.run(
+                    lambda: dialect.release(session, claim, long=long), self.command_timeout
+                )
+            except Ended:
+                self._drop(session, sound=False)
+                return False
+            except BaseException:
+                self._drop(session, sound=False)
+                raise
+            self._drop(session, sound=True)
+            return True
+
+    def _withdraw(self, dialect: Dialect, session: Session) -> None:
+        """Have the server end a wait, and see that it has."""
+        try:
+            if session.sent and not session.is_answered():
+                other = self._pool.take(counted=False)
+                try:
+                    with other.mutex:
+                        dialect.cancel(session, other, self.command_timeout)
+                finally:
+                    self._pool.give_back(other, counted=False)
+            if session.sent:
+                with contextlib.suppress(DatabaseError):
+                    session.run(session.receive, self.command_timeout)
+            session.run(lambda: session.execute(["ROLLBACK"], {}), self.command_timeout)
+        except Ended:
+            return
+        finally:
+            # A cancellation that comes late must not hit whoever has the session next.
+            self._drop(session, sound=False)
+
+    def _end(self, dialect: Dialect, claim: Claim) -> bool:
+        """End the session by which another process holds the lock, and wait until it is free."""
+        if not self._look(lambda session: dialect.end(session, claim.key, claim.owner)):
+            return False
+        end = time.monotonic() + self.command_timeout
+        while time.monotonic() < end:
+            row = self._look(lambda session: dialect.holder(session, claim.key))
+            if row is None or row[2] != claim.owner:
+                return True
+            time.sleep(0.01)
+        raise errors.Overdue("the session was told to end, and has not")
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def is_queued(self, claim: Claim) -> bool:
+        """Tell whether a claim that was refused stands in the server's queue."""
+        return self._held(claim) is not None
+
+    def pause(self, claim: Claim, seconds: float) -> None:
+        """Return when the server has answered the waiting statement."""
+        descriptor = self._watched(claim)
+        if descriptor is None:
+            time.sleep(min(seconds, _nap()))
+            return
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(seconds * 1000)
+        finally:
+            os.close(descriptor)
+
+    async def apause(self, claim: Claim, seconds: float) -> None:
+        """Pause on the event loop, which watches the socket; it occupies no thread."""
+        descriptor = self._watched(claim)
+        if descriptor is None:
+            await asyncio.sleep(min(seconds, _nap()))
+            return
+        loop = asyncio.get_running_loop()
+        answered = asyncio.Event()
+        try:
+            loop.add_reader(descriptor, answered.set)
+            try:
+                async with asyncio.timeout(seconds):
+                    await answered.wait()
+            except TimeoutError:
+                return
+            finally:
+                loop.remove_reader(descriptor)
+        except NotImplementedError:  # an event loop that cannot watch sockets
+            await asyncio.sleep(min(seconds, _nap()))
+        finally:
+            os.close(descriptor)
+
+    def _watched(self, claim: Claim) -> int | None:
+        session = self._held(claim)
+        return None if session is None else session.watched()
+
+    # -- its end ----
+
+    def close_idle(self) -> None:
+        """End the sessions that hold nothing and wait for nothing."""
+        self._reap()
+        self._pool.close()
+
+    def close(self) -> None:
+        """End all sessions, and with them the locks."""
+        super().close()
+        with self._mutex:
+            sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            session.close()
+        self._pool.close()
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        sessions, self._sessions = self._sessions, {}
+        self._mutex = threading.Lock()
+        self._parents |= frozenset(sessions)
+        self._pool.forget_parent(list(sessions.values()))
+
+
+def _nap() -> float:
+    return NAP * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing

@@ -1,0 +1,65 @@
+"""What `manage.py check` says of a row backend's database, without connecting to it."""
+
+from __future__ import annotations
+
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+
+from ..table.checks import check as check_table
+
+__all__ = ["check", "no_mysql", "permission", "refusal"]
+
+_DOCS = "docs/reference/checks.md"
+_INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
+
+
+def refusal(alias: str, database: str) -> str:
+    """Return why a database without row locks is refused."""
+    kind = connections[database].display_name
+    why = "has no row locks, and Django leaves FOR UPDATE out there without a word"
+    if connections[database].vendor != "sqlite":
+        why = "is a database on which this backend has no statements"
+    return f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is {kind}, which {why}. {_INSTEAD}."
+
+
+def no_mysql(alias: str, database: str) -> str:
+    """Return why MySQL is refused, which only the server tells from MariaDB."""
+    return (
+        f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is MySQL, which has no limit on being idle "
+        f"in a transaction, so that a cut-off holder would hold for ever. {_INSTEAD}."
+    )
+
+
+def permission(database: str) -> str:
+    """Return what to do when the role may not end the session of a holder."""
+    if connections[database].vendor == "postgresql":
+        return (
+            "To break a row lock its session is ended, which this role may not do: connect as the "
+            "role of the holder, or GRANT pg_signal_backend TO it (a superuser's sessions are "
+            "ended by superusers only)"
+        )
+    return (
+        "To break a row lock its session is ended, which this account may not do: connect as the "
+        "account of the holder, or GRANT CONNECTION ADMIN ON *.* TO it"
+    )
+
+
+def check(alias: str, database: str) -> list[CheckMessage]:
+    """Return the messages for ``alias`` on the DATABASES alias ``database``."""
+    connection = connections[database]
+    if connection.vendor not in ("postgresql", "mysql"):
+        hint = f"{_INSTEAD}, or the version backend. See {_DOCS}."
+        return [Error(refusal(alias, database), hint=hint, id="distlock.E006")]
+    found = check_table(alias, database, "portable")
+    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        found.append(
+            Warning(
+                f"DISTLOCKS[{alias!r}]: LOCATION {database!r} has DISABLE_SERVER_SIDE_CURSORS, as "
+                "for a pooler in transaction mode.",
+                hint="A row lock is an open transaction: it keeps one of the pooler's connections "
+                "to the server for as long as it is held or waited for. Give the locks an alias "
+                f"of DATABASES that goes past the pooler, or use the table backend. See {_DOCS}.",
+                id="distlock.W005",
+            )
+        )
+    return found

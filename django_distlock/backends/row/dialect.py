@@ -1,0 +1,105 @@
+"""What the row backend asks of a database; each of the two answers in its own words."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from ...names import readable
+from ...values import Claim
+from .session import Row, Session
+
+__all__ = ["LONGEST_WAIT", "Dialect", "Missing", "milliseconds"]
+
+LONGEST_WAIT: Final = 300.0
+"""Seconds after which the server ends a wait, so that no dead client's lasts for ever."""
+
+
+class Missing(Exception):
+    """There is no row to lock: it was never made, or removed."""
+
+
+class Dialect(ABC):
+    """The statements of one database."""
+
+    refused: ClassVar[frozenset[str | int]] = frozenset()
+    """The errors by which the server says that the role may not end a session."""
+
+    def given(self, claim: Claim) -> dict[str, Any]:
+        """Return the parameters of the statements about a claim."""
+        return {
+            "key": claim.key,
+            "name": readable(claim.name),
+            "owner": claim.owner,
+            "note": claim.note,
+        }
+
+    @abstractmethod
+    def make(self, session: Session, claim: Claim) -> None:
+        """Make the row if there is none, in autocommit and without waiting for its lock.
+
+        Beforehand, because locking a row that is missing locks the gap for it on MariaDB, and dead
+        locks follow between different names.
+        """
+
+    @abstractmethod
+    def attempt(self, session: Session, claim: Claim) -> int | None:
+        """Lock the row if that needs no wait, and draw the token; None if another has locked it.
+
+        The transaction stays open in any case. Raises Missing when there is no such row.
+        """
+
+    @abstractmethod
+    def send_wait(self, session: Session, claim: Claim) -> None:
+        """Send the statement that waits for the row."""
+
+    @abstractmethod
+    def draw(self, session: Session, claim: Claim) -> int:
+        """Draw the token of a row that was waited for, in a statement of its own.
+
+        Drawn in the one that waited it would be as old as the beginning of the wait.
+        """
+
+    @abstractmethod
+    def renew(self, session: Session, claim: Claim) -> None:
+        """Have the limit on being idle begin anew, with the claim's ttl."""
+
+    @abstractmethod
+    def release(self, session: Session, claim: Claim, *, long: bool) -> None:
+        """Commit, so that the token is kept. After a ``long`` hold, tell that it was used."""
+
+    @abstractmethod
+    def cancel(self, session: Session, other: Session, limit: float) -> None:
+        """Have the server end the wait of ``session``, by way of ``other``."""
+
+    @abstractmethod
+    def holder(self, session: Session, key: str) -> Row | None:
+        """Return (digest, name, owner, token, note, session id) of who holds a row."""
+
+    @abstractmethod
+    def holders(self, session: Session, after: str, size: int) -> tuple[list[Row], str | None]:
+        """Return the same of the next held rows, and where to go on; None where it ends."""
+
+    @abstractmethod
+    def end(self, session: Session, key: str, owner: str) -> bool:
+        """End the session that holds a row for ``owner``; False if there is none."""
+
+    @abstractmethod
+    def idle_rows(
+        self, session: Session, after: str, size: int, older: int
+    ) -> list[tuple[str, bool]]:
+        """Return the next digests, and of each whether its row was not used for ``older`` µs."""
+
+    @abstractmethod
+    def remove(self, session: Session, digests: Sequence[str], older: int) -> int:
+        """Delete those of the rows that are idle still, and locked by nobody."""
+
+    def tidy(self, session: Session) -> None:  # noqa: B027 - one database has nothing to tidy
+        """Remove what sessions that have ended left behind."""
+
+
+def milliseconds(ttl: float) -> int:
+    """Return a ttl in whole milliseconds, rounded up."""
+    return max(1, math.ceil(ttl * 1000))

@@ -1,0 +1,155 @@
+# ruff: noqa: S608 - only constants are put together into SQL
+"""Row locks on MariaDB.
+
+Who reads at READ UNCOMMITTED sees what the holder has written into its locked row: owner, session,
+note and token. It is there as long as the lock is: a session that ends is rolled back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.db.utils import DatabaseError, OperationalError
+
+from ...values import Claim
+from ..table.sql import MY_NOW
+from .dialect import LONGEST_WAIT, Dialect, Missing
+from .session import Row, Session
+
+__all__ = ["MariaDB"]
+
+NOBODY: Final = {1205, 1213, 1969}
+"""Errors that say that the row is locked."""
+
+# The two siblings would win over the first one, where the server sets them.
+LIMITS: Final = """SET SESSION idle_transaction_timeout = %(idle)s,
+ idle_write_transaction_timeout = %(idle)s, idle_readonly_transaction_timeout = %(idle)s"""
+LEVEL: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+# The value is the statement's LAST_INSERT_ID, which comes with its answer.
+_GRANT: Final = f"""UPDATE distlock_row
+ SET token = LAST_INSERT_ID(GREATEST(token + 1, {MY_NOW})), session = CONNECTION_ID(),
+     owner = %(owner)s, name = %(name)s, note = %(note)s
+ WHERE digest = %(key)s"""
+# Without a wait the time of the statement is that of the lock.
+LOCK: Final = ("START TRANSACTION", f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {_GRANT}")
+WAIT: Final = """SET STATEMENT max_statement_time = %s, innodb_lock_wait_timeout = %s FOR
+SELECT token FROM distlock_row WHERE digest = %s FOR UPDATE"""
+DRAW: Final = _GRANT
+FREE: Final = """UPDATE distlock_row SET owner = '', session = 0, note = ''
+ WHERE digest = %(key)s"""
+FREE_LATE: Final = f"""UPDATE distlock_row SET owner = '', session = 0, note = '',
+ token = GREATEST(token + 1, {MY_NOW}) WHERE digest = %(key)s"""
+EXISTS: Final = "SELECT 1 FROM distlock_row WHERE digest = %(key)s"
+MAKE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
+INSERT INTO distlock_row (digest, name, token, session, owner, note)
+VALUES (%(key)s, %(name)s, {MY_NOW}, 0, '', '') ON DUPLICATE KEY UPDATE digest = digest"""
+DIRTY: Final = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
+_HELD: Final = (
+    "SELECT digest, name, owner, token, note, session FROM distlock_row WHERE owner <> ''"
+)
+HOLDER: Final = f"{_HELD} AND digest = %(key)s"
+HOLDERS: Final = f"{_HELD} AND digest > %(after)s ORDER BY digest LIMIT %(size)s"
+IDLE: Final = f"""SELECT digest, owner = '' AND token + 1 <= {MY_NOW} - %(older)s
+  FROM distlock_row WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s"""
+REMOVE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
+DELETE FROM distlock_row WHERE digest = %(key)s AND token + 1 <= {MY_NOW} - %(older)s"""
+
+
+class MariaDB(Dialect):
+    """MariaDB's words."""
+
+    refused = frozenset({1044, 1045, 1095, 1227})
+
+    def _limits(self, session: Session, claim: Claim) -> list[str]:
+        """Return what sets the session's limits, if they are not what the claim needs."""
+        idle = max(1, math.ceil(claim.ttl))
+        if session.idle == idle:
+            return []
+        first = [LEVEL] if session.idle < 0 else []
+        session.idle = idle
+        return [*first, LIMITS]
+
+    def _given(self, claim: Claim) -> dict[str, Any]:
+        return {**self.given(claim), "idle": max(1, math.ceil(claim.ttl))}
+
+    def make(self, session: Session, claim: Claim) -> None:
+        # Asked first: an INSERT would wait for the holder of a row that is there.
+        if not session.fetch(EXISTS, self.given(claim)):
+            try:
+                session.change(MAKE, self.given(claim))
+            except OperationalError as error:
+                if not _is_locked(error):
+                    raise  # else it has been made meanwhile, and is held
+
+    def attempt(self, session: Session, claim: Claim) -> int | None:
+        try:
+            row = session.execute([*self._limits(session, claim), *LOCK], self._given(claim))
+        except OperationalError as error:
+            if not _is_locked(error):
+                raise
+            return None
+        if row is None or not row[1]:
+            raise Missing
+        return int(row[0])
+
+    def send_wait(self, session: Session, claim: Claim) -> None:
+        session.send(WAIT, [LONGEST_WAIT, round(LONGEST_WAIT), claim.key])
+
+    def draw(self, session: Session, claim: Claim) -> int:
+        row = session.execute([DRAW], self.given(claim))
+        if row is None or not row[1]:
+            raise DatabaseError("the row that is locked was not found")
+        return int(row[0])
+
+    def renew(self, session: Session, claim: Claim) -> None:
+        session.execute(self._limits(session, claim) or ["SELECT 1"], self._given(claim))
+
+    def release(self, session: Session, claim: Claim, *, long: bool) -> None:
+        session.execute([FREE_LATE if long else FREE, "COMMIT"], self.given(claim))
+
+    def cancel(self, session: Session, other: Session, limit: float) -> None:
+        raw: Any = session.connection.connection
+        number = {"number": raw.thread_id()}
+        other.run(lambda: other.change("KILL QUERY %(number)s", number), limit, fresh=True)
+
+    def holder(self, session: Session, key: str) -> Row | None:
+        rows = self._dirty(session, HOLDER, {"key": key})
+        return rows[0] if rows else None
+
+    def holders(self, session: Session, after: str, size: int) -> tuple[list[Row], str | None]:
+        rows = self._dirty(session, HOLDERS, {"after": after, "size": size})
+        return rows, rows[-1][0] if len(rows) == size else None
+
+    def _dirty(self, session: Session, sql: str, given: dict[str, Any]) -> list[Row]:
+        session.execute([DIRTY], {})  # for the next statement only
+        return session.fetch(sql, given)
+
+    def end(self, session: Session, key: str, owner: str) -> bool:
+        row = self.holder(session, key)
+        if row is None or row[2] != owner:
+            return False
+        session.change("KILL CONNECTION %(number)s", {"number": row[5]})
+        return True
+
+    def idle_rows(
+        self, session: Session, after: str, size: int, older: int
+    ) -> list[tuple[str, bool]]:
+        rows = self._dirty(session, IDLE, {"after": after, "size": size, "older": older})
+        return [(digest, bool(idle)) for digest, idle in rows]
+
+    def remove(self, session: Session, digests: Sequence[str], older: int) -> int:
+        removed = 0
+        for digest in digests:
+            try:
+                removed += session.change(REMOVE, {"key": digest, "older": older})
+            except OperationalError as error:
+                if not _is_locked(error):
+                    raise  # else somebody is about to take it
+        return removed
+
+
+def _is_locked(error: Exception) -> bool:
+    driver: Any = error.__cause__ or error
+    return bool(driver.args) and driver.args[0] in NOBODY

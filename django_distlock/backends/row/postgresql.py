@@ -1,0 +1,157 @@
+# ruff: noqa: S608 - only constants are put together into SQL
+"""Row locks on PostgreSQL.
+
+The holder's uncommitted changes are nobody's to see. So each session writes beforehand, by a commit
+that waits for no disk, what it is about; that it holds the row is told by the row's ``xmax``, the
+transaction that has locked it, and its token by a shared advisory lock on that number, which never
+blocks anybody and ends with the transaction.
+
+The row that is locked is never written: the server queues who waits for a version of a row, and a
+new version would have them all queue again, in another order. Tokens stand in a table beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ...values import Claim
+from ..table.sql import PG_NOW
+from .dialect import LONGEST_WAIT, Dialect, Missing, milliseconds
+from .session import Row, Session
+
+__all__ = ["PostgreSQL"]
+
+_LET: Final = "set_config('idle_in_transaction_session_timeout', %(idle)s, true)"
+_SHOW: Final = "pg_try_advisory_xact_lock_shared(drawn.token)"
+_STORE: Final = f"""ON CONFLICT (digest) DO UPDATE
+  SET token = greatest(t.token + 1, excluded.token, {PG_NOW}) RETURNING t.token"""
+
+NOTE: Final = (
+    "BEGIN",
+    "SET LOCAL synchronous_commit = off",
+    """INSERT INTO distlock_row_session AS s (session, digest, owner, note)
+VALUES (pg_backend_pid(), %(key)s, %(owner)s, %(note)s)
+ON CONFLICT (session) DO UPDATE
+  SET digest = excluded.digest, owner = excluded.owner, note = excluded.note""",
+    "COMMIT",
+)
+# SKIP LOCKED, because NOWAIT would be an error in the server's log at each look.
+LOCK: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED",
+    # The program's own limit would end the wait.
+    f"SELECT {_LET}, set_config('statement_timeout', '0', true)",
+    f"""WITH locked AS MATERIALIZED (
+  SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE SKIP LOCKED),
+drawn AS (
+  INSERT INTO distlock_row_token AS t (digest, token) SELECT digest, {PG_NOW} FROM locked
+  {_STORE})
+SELECT drawn.token, {_SHOW} FROM drawn
+UNION ALL
+SELECT NULL, true FROM distlock_row
+ WHERE digest = %(key)s AND NOT EXISTS (SELECT 1 FROM drawn)""",
+)
+# The limit is set before the row is locked, in the scan, which comes first.
+WAIT: Final = """SELECT 1 FROM distlock_row
+ WHERE digest = %s AND set_config('lock_timeout', %s, true) IS NOT NULL FOR UPDATE"""
+DRAW: Final = f"""WITH drawn AS (
+  INSERT INTO distlock_row_token AS t (digest, token) VALUES (%(key)s, {PG_NOW})
+  {_STORE})
+SELECT drawn.token, {_SHOW} FROM drawn"""
+# Looked for first: an INSERT would wait for the holder of a row that is there. The token is that of
+# nobody, and says that the name has just been used.
+MAKE: Final = f"""INSERT INTO distlock_row (digest, name, token, session, owner, note)
+SELECT %(key)s::varchar, %(name)s::text, {PG_NOW}, 0, '', ''
+ WHERE NOT EXISTS (SELECT 1 FROM distlock_row WHERE digest = %(key)s::varchar)
+ON CONFLICT (digest) DO NOTHING"""
+USED: Final = f"""UPDATE distlock_row_token SET token = greatest(token + 1, {PG_NOW})
+ WHERE digest = %(key)s"""
+HELD: Final = """
+SELECT r.digest, r.name, s.owner, (t.classid::bigint << 32) | t.objid::bigint, s.note, s.session
+  FROM distlock_row_session s
+  JOIN distlock_row r ON r.digest = s.digest
+  JOIN pg_locks x ON x.locktype = 'transactionid' AND x.transactionid = r.xmax
+       AND x.pid = s.session AND x.mode = 'ExclusiveLock' AND x.granted
+  JOIN pg_locks t ON t.locktype = 'advisory' AND t.pid = s.session AND t.objsubid = 1 AND t.granted
+       AND t.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+END: Final = f"SELECT pg_terminate_backend(h.session::int) FROM ({HELD}) h WHERE"
+_USED: Final = "greatest(r.token, t.token) + 1"
+IDLE: Final = f"""
+SELECT r.digest, x.transactionid IS NULL AND {_USED} <= {PG_NOW} - %(older)s
+  FROM distlock_row r LEFT JOIN distlock_row_token t ON t.digest = r.digest
+       LEFT JOIN pg_locks x ON x.locktype = 'transactionid'
+       AND x.transactionid = r.xmax AND x.mode = 'ExclusiveLock' AND x.granted
+ WHERE r.digest > %(after)s ORDER BY r.digest LIMIT %(size)s"""
+# Both, under the row's lock. Judged by the row and the token as they are then.
+REMOVE: Final = f"""WITH locked AS MATERIALIZED (
+  SELECT digest, token FROM distlock_row WHERE digest = ANY(%(keys)s) FOR UPDATE SKIP LOCKED),
+idle AS MATERIALIZED (
+  SELECT r.digest FROM locked r LEFT JOIN distlock_row_token t ON t.digest = r.digest
+   WHERE {_USED} <= {PG_NOW} - %(older)s),
+token AS (DELETE FROM distlock_row_token t USING idle WHERE t.digest = idle.digest)
+DELETE FROM distlock_row r USING idle WHERE r.digest = idle.digest"""
+TIDY: Final = """DELETE FROM distlock_row_session
+ WHERE session NOT IN (SELECT pid FROM pg_stat_activity)"""
+
+
+class PostgreSQL(Dialect):
+    """PostgreSQL's words."""
+
+    refused = frozenset({"42501"})
+
+    def _given(self, claim: Claim) -> dict[str, Any]:
+        return {**self.given(claim), "idle": str(milliseconds(claim.ttl))}
+
+    def make(self, session: Session, claim: Claim) -> None:
+        session.execute([MAKE], self.given(claim))
+
+    def attempt(self, session: Session, claim: Claim) -> int | None:
+        row = session.execute([*NOTE, *LOCK], self._given(claim))
+        if row is None:
+            raise Missing
+        return None if row[0] is None else int(row[0])
+
+    def send_wait(self, session: Session, claim: Claim) -> None:
+        session.send(WAIT, [claim.key, str(milliseconds(LONGEST_WAIT))])
+
+    def draw(self, session: Session, claim: Claim) -> int:
+        return int(session.fetch(DRAW, self.given(claim))[0][0])
+
+    def renew(self, session: Session, claim: Claim) -> None:
+        session.fetch(f"SELECT {_LET}", self._given(claim))
+
+    def release(self, session: Session, claim: Claim, *, long: bool) -> None:
+        session.execute([USED, "COMMIT"] if long else ["COMMIT"], self.given(claim))
+
+    def cancel(self, session: Session, other: Session, limit: float) -> None:
+        raw: Any = session.connection.connection
+        with session.connection.wrap_database_errors:
+            if hasattr(raw, "cancel_safe"):
+                raw.cancel_safe(timeout=limit)
+            else:
+                raw.cancel()
+
+    def holder(self, session: Session, key: str) -> Row | None:
+        rows = session.fetch(f"{HELD} WHERE r.digest = %(key)s", {"key": key})
+        return rows[0] if rows else None
+
+    def holders(self, session: Session, after: str, size: int) -> tuple[list[Row], str | None]:
+        return session.fetch(HELD, {}), None
+
+    def end(self, session: Session, key: str, owner: str) -> bool:
+        rows = session.fetch(
+            f"{END} h.digest = %(key)s AND h.owner = %(owner)s", {"key": key, "owner": owner}
+        )
+        return bool(rows and rows[0][0])
+
+    def idle_rows(
+        self, session: Session, after: str, size: int, older: int
+    ) -> list[tuple[str, bool]]:
+        rows = session.fetch(IDLE, {"after": after, "size": size, "older": older})
+        return [(digest, bool(idle)) for digest, idle in rows]
+
+    def remove(self, session: Session, digests: Sequence[str], older: int) -> int:
+        return session.change(REMOVE, {"keys": list(digests), "older": older})
+
+    def tidy(self, session: Session) -> None:
+        session.change(TIDY, {})

@@ -1,0 +1,226 @@
+"""A session of the database for one lease, and how it waits for a row without a thread.
+
+The lock is the session's transaction: the server frees it when the session ends, however it ends.
+To wait, the locking statement is sent and not waited for; the socket tells when its answer is
+there. So a waiter costs no thread, in either world, and can be interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
+
+from ..table.connection import _open
+from ..table.errors import Overdue, is_conflict
+from ..table.sentry import descriptor_of, within
+
+__all__ = ["Ended", "Row", "Session"]
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+_CLOSED: int | None = getattr(select, "POLLRDHUP", None)
+"""What poll() says of a connection that the other side has closed; known on Linux."""
+
+
+class Ended(OperationalError):
+    """The server has ended the session, and with it the lock."""
+
+
+class Session:
+    """A connection of our own, used by one thread at a time under its ``mutex``."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.connection = connection
+        self.mutex = threading.RLock()
+        self.owner = ""
+        self.key = ""
+        self.token: int | None = None
+        self.sent = False
+        """Whether a locking statement is under way, whose answer was not read yet."""
+        self.until = math.inf
+        """When the server has ended it unless it is renewed, or nobody waits; `time.monotonic`."""
+        self.looked = -math.inf
+        """When it was last asked for the lock."""
+        self.idle = -1.0
+        """The limit on being idle in a transaction that the session was given last."""
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def run(self, work: Callable[[], T], limit: float, *, fresh: bool = False) -> T:
+        """Do ``work`` within ``limit`` seconds; raise Ended when the session turns out to be gone.
+
+        A ``fresh`` session has no lock yet: one that is dead is opened anew.
+        """
+        connection = self.connection
+        if fresh:
+            connection.close_if_unusable_or_obsolete()
+        used = connection.connection is not None
+        if not used and not fresh:
+            raise Ended("the session of the lock has ended")
+        try:
+            return self._limited(work, limit)
+        except Error as error:
+            if isinstance(error, Overdue) or is_conflict(error) or self._is_alive(limit):
+                raise
+            connection.close()
+            if not fresh:
+                raise Ended(f"the session of the lock has ended: {error}") from error
+            if not used:
+                raise
+        return self._limited(work, limit)
+
+    def _limited(self, work: Callable[[], T], limit: float) -> T:
+        if self.connection.connection is None:
+            self.idle = -1.0
+            _open(self.connection, limit)
+        with within(self.connection.connection, limit) as watch:
+            try:
+                return work()
+            except Error as error:
+                if watch is None or not watch.cut:
+                    raise
+                lost = error
+        self.connection.close()
+        raise Overdue(f"no answer within {limit:g} s") from lost
+
+    def _is_alive(self, limit: float) -> bool:
+        raw: Any = self.connection.connection
+        if raw is None or getattr(raw, "closed", False) is True:
+            return False
+        with within(raw, limit):
+            return self.connection.is_usable()
+
+    def execute(self, statements: Sequence[str], parameters: dict[str, Any]) -> Row | None:
+        """Run statements, in one round trip where the driver can, and return the last one's row.
+
+        On MariaDB the row is that of what the last statement has put into LAST_INSERT_ID(), and
+        its count of rows.
+        """
+        with self.connection.cursor() as cursor:
+            together = self.connection.vendor == "postgresql" or hasattr(
+                self.connection.connection, "send_query"
+            )
+            for sql in ["; ".join(statements)] if together else statements:
+                cursor.execute(sql, parameters)
+                while cursor.nextset():
+                    pass
+            if cursor.description:
+                return cursor.fetchone()  # type: ignore[no-any-return]
+            return (cursor.lastrowid, cursor.rowcount) if self._is_mysql() else None
+
+    def fetch(self, sql: str, parameters: dict[str, Any]) -> list[Row]:
+        """Run a statement and return its rows."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return list(cursor.fetchall())
+
+    def change(self, sql: str, parameters: dict[str, Any]) -> int:
+        """Run a statement and return the number of rows that it changed."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return int(cursor.rowcount)
+
+    def _is_mysql(self) -> bool:
+        return self.connection.vendor == "mysql"
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def can_send(self) -> bool:
+        """Tell whether the driver can send a statement without waiting for its answer."""
+        raw: Any = self.connection.connection
+        # Sockets are watched by a call that Windows does not have.
+        return hasattr(select, "poll") and (hasattr(raw, "send_query") or hasattr(raw, "pgconn"))
+
+    def send(self, sql: str, parameters: Sequence[str | float]) -> None:
+        """Send a statement with positional parameters, and do not wait."""
+        raw: Any = self.connection.connection
+        if self._is_mysql():
+            with raw.cursor() as cursor:
+                text = cursor.mogrify(sql, tuple(parameters))
+            raw.send_query(text.encode() if isinstance(text, str) else text)
+        else:
+            for number in range(len(parameters)):
+                sql = sql.replace("%s", f"${number + 1}", 1)
+            raw.pgconn.send_query_params(sql.encode(), [str(each).encode() for each in parameters])
+            while raw.pgconn.flush():
+                select.select([], [raw.pgconn.socket], [], 0.1)
+        self.sent = True
+
+    def is_answered(self, seconds: float = 0.0) -> bool:
+        """Tell whether there is something to read, now or in so many seconds."""
+        descriptor = descriptor_of(self.connection.connection)
+        if descriptor is None or descriptor < 0:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def receive(self) -> int:
+        """Read the answer to what was sent; return the number of its rows."""
+        self.sent = False
+        raw: Any = self.connection.connection
+        with self.connection.wrap_database_errors:
+            if self._is_mysql():
+                raw.read_query_result()
+                rows = raw.store_result().fetch_row(maxrows=0)
+                return len(rows)
+            return _read_all(raw)
+
+    def watched(self) -> int | None:
+        """Return a descriptor of the socket, the caller's to close, that outlives the session."""
+        descriptor = descriptor_of(self.connection.connection) if self.sent else None
+        if descriptor is None or descriptor < 0:
+            return None
+        try:
+            return os.dup(descriptor)
+        except OSError:
+            return None  # closed meanwhile
+
+    def is_over(self, now: float) -> bool:
+        """Tell whether it holds or waits for nothing any more, as far as can be told from here."""
+        if self.until < now:
+            return True
+        descriptor = descriptor_of(self.connection.connection)
+        if self.sent or descriptor is None or descriptor < 0 or _CLOSED is None:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, _CLOSED)
+        return bool(poll.poll(0))
+
+    # -- its end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the session, and its lock."""
+        self.sent = False
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            self.connection.close()
+
+
+def _read_all(raw: Any) -> int:
+    """Read the results of psycopg's connection to the last; return the rows of the first."""
+    from psycopg import errors
+
+    count, failed = 0, None
+    pgconn = raw.pgconn
+    while True:
+        while pgconn.is_busy():
+            select.select([pgconn.socket], [], [], 0.1)
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            break
+        if result.error_message:
+            failed = errors.error_from_result(result)
+        else:
+            count += result.ntuples
+    if failed is not None:
+        raise failed
+    return count

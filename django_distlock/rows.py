@@ -1,0 +1,183 @@
+"""Locking the application's own rows, in its own transaction, with the errors of this package."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Model, QuerySet
+from django.db.utils import DatabaseError
+
+from .decorators import check_contention
+from .durations import UNSET, Wait, check_wait
+from .exceptions import (
+    InvalidLockError,
+    LockDeadlockError,
+    LockError,
+    LockNotAcquiredError,
+    LockTimeoutError,
+    UnsupportedOperationError,
+)
+from .text import shown
+
+__all__ = ["lock_rows"]
+
+M = TypeVar("M", bound=Model)
+
+# PostgreSQL: lock not available. MariaDB: lock wait timeout, max_statement_time.
+_BUSY = {"55P03", 1205, 1969}
+_DEADLOCK = {"40P01", 1213}
+
+
+def lock_rows(
+    queryset: QuerySet[M, M],
+    *,
+    nowait: bool = False,
+    skip_locked: bool = False,
+    of: Sequence[str] = (),
+    no_key: bool = False,
+    wait: Wait = UNSET,
+    on_contention: Literal["raise", "skip"] | Callable[[LockNotAcquiredError], list[M]] = "raise",
+) -> list[M]:
+    """Lock the rows of ``queryset`` until the transaction around the call ends, and return them.
+
+    ``nowait``, ``skip_locked``, ``of`` and ``no_key`` are those of `select_for_update`. ``wait``
+    limits in the server how long it waits for rows that others have locked: ``0`` is ``nowait``, a
+    number of seconds or a timedelta is a limit, None is for ever, and without it the server's own
+    limit holds. Rows that are not to be had raise LockNotAcquiredError (``nowait``) or
+    LockTimeoutError; with ``on_contention="skip"`` the answer is then an empty list, and a callable
+    is given the error and returns the answer. A dead lock raises LockDeadlockError, always. The
+    transaction can go on after each of them but a dead lock on MariaDB, which undoes it all.
+
+    Raises InvalidLockError outside of ``atomic()``, where nothing would stay locked, and
+    UnsupportedOperationError on a database without row locks, such as SQLite.
+    """
+    connection = connections[queryset.db]
+    check_contention(on_contention)
+    limit = None if wait is UNSET else check_wait(wait)
+    if limit == 0:
+        nowait = True
+    if (nowait and wait not in (UNSET, 0)) or (skip_locked and wait is not UNSET):
+        raise InvalidLockError("wait is not given beside nowait or skip_locked, which do not wait")
+    if not connection.features.has_select_for_update:
+        raise UnsupportedOperationError(
+            f"{connection.display_name} has no row locks, and Django leaves FOR UPDATE out there "
+            "without a word: take a lock() around the transaction"
+        )
+    if not connection.in_atomic_block:
+        raise InvalidLockError(
+            f"lock_rows() is called inside of atomic(using={queryset.db!r}): the rows are locked "
+            "until that transaction ends"
+        )
+    rows = queryset.select_for_update(
+        nowait=nowait, skip_locked=skip_locked, of=tuple(of), no_key=no_key
+    )
+    try:
+        # In a savepoint: on PostgreSQL an error ends all that it is part of.
+        with transaction.atomic(using=queryset.db):
+            if wait is UNSET or nowait:
+                return list(rows)
+            with _limit(connection, limit):
+                return list(rows)
+    except DatabaseError as error:
+        told = _translated(error, connection, queryset.model, wait=not nowait)
+        if told is None:
+            raise
+        if isinstance(told, LockNotAcquiredError) and on_contention != "raise":
+            return on_contention(told) if callable(on_contention) else []
+        raise told from error
+
+
+@contextmanager
+def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[None]:
+    """Have the server wait no longer for locked rows; None is for ever."""
+    if connection.vendor == "postgresql":
+        wanted = "0" if seconds is None else str(max(1, round(seconds * 1000)))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)",
+                [wanted],
+            )
+            before = cursor.fetchone()[0]
+        yield
+        # After an error the savepoint has put it back.
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
+        return
+    if connection.vendor != "mysql" or not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+        raise UnsupportedOperationError(
+            f"wait cannot be limited on {connection.display_name}: use nowait"
+        )
+    longest = 1_000_000 if seconds is None else max(1, round(seconds + 0.5))
+    most = 0 if seconds is None else seconds
+
+    def limited(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        # Numbers of ours, not what somebody sent. Only max_statement_time has parts of a second.
+        settings = f"max_statement_time = {most:.6f}, innodb_lock_wait_timeout = {longest:d}"
+        return execute(f"SET STATEMENT {settings} FOR {sql}", params, many, context)
+
+    with connection.execute_wrapper(limited):
+        yield
+
+
+def _translated(
+    error: DatabaseError, connection: BaseDatabaseWrapper, model: type[Model], *, wait: bool
+) -> LockError | None:
+    """Return what a driver's error says in words of ours, or None if it is about something else."""
+    driver: Any = error.__cause__ or error
+    code = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    if code is None and driver.args:
+        code = driver.args[0]
+    table = model._meta.db_table
+    if code in _BUSY:
+        kind = LockTimeoutError if wait else LockNotAcquiredError
+        return kind(f"Rows of {table} are locked by another transaction")
+    if code not in _DEADLOCK:
+        return None
+    seen = _seen(connection, driver)
+    return LockDeadlockError(
+        f"Rows of {table} were waited for by two transactions, each of which has locked what the "
+        f"other one wants, and the database has ended this one. {seen}Lock in the same order "
+        "everywhere, and run this transaction again"
+    )
+
+
+def _seen(connection: BaseDatabaseWrapper, driver: Any) -> str:
+    """Return what the database tells of both sides, as far as the role may see it."""
+    said: list[str] = []
+    with contextlib.suppress(Exception):  # it only explains
+        if connection.vendor == "postgresql":
+            said = _postgresql(connection, driver)
+        else:
+            said = _mariadb(connection)
+    return "".join(f"{shown(each, 300)}. " for each in said)
+
+
+def _postgresql(connection: BaseDatabaseWrapper, driver: Any) -> list[str]:
+    detail = driver.diag.message_detail or ""
+    said = [driver.diag.context or "", *detail.splitlines()]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid, query FROM pg_stat_activity"
+            " WHERE pid = ANY(%s) AND pid <> pg_backend_pid()",
+            [[int(pid) for pid in re.findall(r"(?m)^Process (\d+)", detail)]],
+        )
+        said += [f"Process {pid} runs: {query}" for pid, query in cursor.fetchall()]
+    return [each.rstrip(".") for each in said if each]
+
+
+def _mariadb(connection: BaseDatabaseWrapper) -> list[str]:
+    raw: Any = connection.connection
+    with raw.cursor() as cursor:  # Django would refuse one until the block has ended
+        cursor.execute("SHOW ENGINE INNODB STATUS")
+        status = str(cursor.fetchone()[2])
+    section = status.partition("LATEST DETECTED DEADLOCK")[2].partition("\nTRANSACTIONS\n")[0]
+    tables = re.findall(r"RECORD LOCKS .*? of table (\S+)", section)
+    statements = re.findall(r"(?m)^((?:SET STATEMENT|SELECT|UPDATE|DELETE|INSERT)\b.*)$", section)
+    said = [f"Locked are rows of {', '.join(dict.fromkeys(tables))}"] if tables else []
+    return said + [f"One side runs: {each}" for each in statements]
