@@ -21,22 +21,30 @@ def _targets() -> Iterator[str]:
             yield os.readlink(f"/proc/self/fd/{descriptor}")
 
 
-def open_files(path: str) -> int:
-    """Return how often this process has a file open."""
-    real = str(Path(path).resolve())
-    return sum(target == real for target in _targets())
+def close_idle(backend: BaseLockBackend) -> None:
+    """Close what the waiting room keeps for a few seconds, for the next waiter.
 
-
-def sockets_in_use(backend: BaseLockBackend, port: int) -> int:
-    """Return how many connections this process has to a database server of this machine.
-
-    Not counted are those that nobody uses: the waiting room keeps some for a few seconds, for the
-    next waiter. (They are closed on a thread, as Django closes none on that of an event loop.)
+    On a thread, as Django closes nothing on that of an event loop.
     """
     assert isinstance(backend, TableBackend | RowBackend)
     closer = threading.Thread(target=backend.close_idle)
     closer.start()
     closer.join()
+
+
+def open_files(backend: BaseLockBackend, path: str) -> int:
+    """Return how often this process has a database's file open, or the one beside it."""
+    close_idle(backend)
+    real = str(Path(path).resolve())
+    return sum(target in (real, f"{real}-distlock") for target in _targets())
+
+
+def sockets_in_use(backend: BaseLockBackend, port: int) -> int:
+    """Return how many connections this process has to a database server of this machine.
+
+    Not counted are those that nobody uses, see `close_idle`.
+    """
+    close_idle(backend)
     ours = {target[8:-1] for target in _targets() if target.startswith("socket:[")}
     count = 0
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:

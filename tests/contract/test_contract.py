@@ -59,7 +59,7 @@ class InFile(LockBackendContract):
     store_clock = False
 
     def open_connections(self) -> int:
-        return open_files(settings.DATABASES["sqlite"]["NAME"])
+        return open_files(self.backend(), settings.DATABASES["sqlite"]["NAME"])
 
 
 if "sqlite" in chosen():
