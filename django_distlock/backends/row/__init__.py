@@ -48,7 +48,6 @@ class RowBackend(Looks):
     """
 
     queues = fair = notifies = True
-    cleans = True
     hands_over = False
     # Whoever does not wait at all asks once and waits for the answer only.
     least_patience = 0.0

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
 from django.db import connections
-from django.db.utils import DatabaseError, InterfaceError
 
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
-from ...names import key_of, unreadable
+from ...names import unreadable
 from ...values import Cleaned, CleanPolicy, LockInfo, Note
 from ..base import BaseLockBackend
 from ..table import errors
+from ..table.located import InDatabase
 from . import checks
 from .dialect import Dialect
 from .mariadb import MariaDB
@@ -40,10 +40,10 @@ def _count(least: int) -> Callable[[Any], int]:
     return judge
 
 
-class Looks(BaseLockBackend):
+class Looks(InDatabase):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
-    store_errors = (DatabaseError, InterfaceError)
+    tables = "row"
     options: ClassVar[OptionSpec] = {
         **BaseLockBackend.options,
         "CONNECTIONS": _count(1),
@@ -52,15 +52,7 @@ class Looks(BaseLockBackend):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        database = "default" if conf.location is None else conf.location
-        if not isinstance(database, str) or database not in connections.settings:
-            known = ", ".join(map(repr, connections.settings))
-            raise InvalidLockBackendError(
-                f"DISTLOCKS[{alias!r}]['LOCATION'] is an alias of DATABASES ({known}), "
-                f"not {database!r}."
-            )
-        self.database = database
-        self._pool = Pool(database, self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4))
+        self._pool = Pool(self.database, self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4))
         self._chosen: Dialect | None = None
 
     def dialect(self) -> Dialect:
@@ -95,36 +87,35 @@ class Looks(BaseLockBackend):
     def inspect(self, name: str) -> LockInfo | None:
         key = self.key(name)
         row = self._look(lambda session: self.dialect().holder(session, key))
-        return None if row is None else _info(row)
-
-    def scan(self, prefix: str) -> Iterator[LockInfo]:
-        after: str | None = ""
-        while after is not None:
-            rows, after = self._page(after)
-            for row in rows:
-                info = _info(row)
-                # The table is shared by aliases with other PREFIXes: the digest tells whose it is.
-                if info.name.startswith(prefix) and row[0] == key_of(self.conf.prefix, info.name):
-                    yield info
+        return None if row is None else self._info(row)
 
     def _page(self, after: str) -> tuple[list[Row], str | None]:
         return self._look(lambda session: self.dialect().holders(session, after, PAGE))
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
-        dialect = self.dialect()
-        older = round(policy.older_than * 1_000_000)
-        size = policy.batch
-        rows = self._look(lambda session: dialect.idle_rows(session, cursor, size, older))
-        idle = [digest for digest, is_idle in rows if is_idle]
-        removed = len(idle)
-        if not policy.dry_run:
-            if not cursor:
-                self._look(dialect.tidy)
-            if idle:
-                removed = self._look(lambda session: dialect.remove(session, idle, older))
-        return Cleaned(
-            removed=removed, seen=len(rows), cursor=rows[-1][0] if len(rows) == size else None
+        if not cursor and not policy.dry_run:
+            self._look(self.dialect().tidy)
+        return super().clean_batch(policy, cursor)
+
+    def _info(self, row: Row) -> LockInfo:
+        _, name, owner, token, note, _ = row
+        seen = Note.loads(note)
+        return LockInfo(
+            name=unreadable(name),
+            holder=seen.holder,
+            fencing_token=int(token),
+            # The token is the clock at the grant, unless the clock was set back.
+            acquired_at=_EPOCH + timedelta(microseconds=int(token)),
+            expires_at=None,
+            metadata=seen.metadata,
+            owner=owner,
         )
+
+    def _rest(self, after: str, size: int, older: int) -> list[tuple[str, bool]]:
+        return self._look(lambda session: self.dialect().idle_rows(session, after, size, older))
+
+    def _remove(self, digests: Sequence[str], older: int) -> int:
+        return self._look(lambda session: self.dialect().remove(session, digests, older))
 
     # -- for the layers above ----------------------------------------------------------------------
 
@@ -133,9 +124,6 @@ class Looks(BaseLockBackend):
         if connections[self.database].vendor == "mysql":
             return max(1.0, float(-(-ttl // 1)))
         return ttl
-
-    def place(self) -> object:
-        return connections.settings.get(self.database, {}).get("NAME")
 
     def is_conflict(self, error: Exception) -> bool:
         return isinstance(error, Exhausted) or errors.is_conflict(error)
@@ -151,22 +139,3 @@ class Looks(BaseLockBackend):
 
     def check(self) -> list[CheckMessage]:
         return checks.check(self.alias, self.database)
-
-    def cleaned_with(self) -> Hashable:
-        where = connections[self.database].settings_dict
-        return ("row", *(str(where[key]) for key in ("ENGINE", "HOST", "PORT", "NAME")))
-
-
-def _info(row: Row) -> LockInfo:
-    _, name, owner, token, note, _ = row
-    seen = Note.loads(note)
-    return LockInfo(
-        name=unreadable(name),
-        holder=seen.holder,
-        fencing_token=int(token),
-        # The token is the clock at the grant, unless the clock was set back.
-        acquired_at=_EPOCH + timedelta(microseconds=int(token)),
-        expires_at=None,
-        metadata=seen.metadata,
-        owner=owner,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,18 +12,18 @@ from typing import Any, ClassVar, TypeVar
 from django.core.checks import CheckMessage
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import DatabaseError, InterfaceError
+from django.db.utils import DatabaseError
 
 from ...conf import AliasConf, OptionSpec
-from ...exceptions import InvalidLockBackendError
 from ...flow import LEAST_PATIENCE
-from ...names import key_of, unreadable
-from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
+from ...names import unreadable
+from ...values import Claim, Grant, LockInfo, Note, Refusal
 from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .connection import PARKED, Borrowed, Connections, is_testing, limited
 from .doors import Door
+from .located import InDatabase
 from .portable import PortableStatements
 from .room import Rooms
 from .serverdoor import ServerDoor
@@ -41,7 +41,7 @@ MOST_CONTENDED = 1000  # names remembered
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class TableBackend(BaseLockBackend):
+class TableBackend(InDatabase):
     """The unique-key lock table, on any database of Django's.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
@@ -54,21 +54,12 @@ class TableBackend(BaseLockBackend):
     """
 
     thread_sensitive = True
-    cleans = True
     grace: ClassVar[float] = 1.0
-    store_errors = (DatabaseError, InterfaceError)
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        database = "default" if conf.location is None else conf.location
-        if not isinstance(database, str) or database not in connections.settings:
-            known = ", ".join(map(repr, connections.settings))
-            raise InvalidLockBackendError(
-                f"DISTLOCKS[{alias!r}]['LOCATION'] is an alias of DATABASES ({known}), "
-                f"not {database!r}."
-            )
-        self.database = database
+        database = self.database
         self._durable = options.is_durable(alias, self.opts, connections[database])
         self._connections = Connections(database)
         self._statements: Statements | None = None
@@ -244,45 +235,35 @@ class TableBackend(BaseLockBackend):
     def inspect(self, name: str) -> LockInfo | None:
         key = self.key(name)
         row = self._ask(lambda statements, connection: statements.inspect(connection, key))
-        return None if row is None else _info(row)
-
-    def scan(self, prefix: str) -> Iterator[LockInfo]:
-        after: str | None = ""
-        while after is not None:
-            rows, after = self._page(after)
-            for row in rows:
-                info = _info(row)
-                # The table is shared by aliases with other PREFIXes: the digest tells whose it is.
-                if info.name.startswith(prefix) and row[0] == key_of(self.conf.prefix, info.name):
-                    yield info
+        return None if row is None else self._info(row)
 
     def _page(self, after: str) -> tuple[list[Row], str | None]:
         return self._ask(lambda statements, connection: statements.page(connection, after))
 
-    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
-        """Look at a page of the table, then remove of it what is idle still.
-
-        Two statements, each a transaction of its own: what is looked at is not locked.
-        """
-        older = round(policy.older_than * 1_000_000)
-        size = policy.batch
-        rows = self._ask(
-            lambda statements, connection: statements.rest(connection, cursor, size, older)
+    def _info(self, row: Row) -> LockInfo:
+        _, name, owner, token, acquired, expires, note = row
+        seen = Note.loads(note)
+        return LockInfo(
+            name=unreadable(name),
+            holder=seen.holder,
+            fencing_token=int(token),
+            acquired_at=_EPOCH + timedelta(microseconds=int(acquired)),
+            expires_at=_EPOCH + timedelta(microseconds=int(expires)),
+            metadata=seen.metadata,
+            owner=owner,
         )
-        idle = [digest for digest, is_idle in rows if is_idle]
-        removed = len(idle)
-        if idle and not policy.dry_run:
-            removed = self._ask(
-                lambda statements, connection: statements.remove(connection, idle, older)
-            )
-        return Cleaned(
-            removed=removed, seen=len(rows), cursor=rows[-1][0] if len(rows) == size else None
+
+    def _rest(self, after: str, size: int, older: int) -> list[tuple[str, bool]]:
+        return self._ask(
+            lambda statements, connection: statements.rest(connection, after, size, older)
+        )
+
+    def _remove(self, digests: Sequence[str], older: int) -> int:
+        return self._ask(
+            lambda statements, connection: statements.remove(connection, digests, older)
         )
 
     # -- for the layers above ----------------------------------------------------------------------
-
-    def place(self) -> object:
-        return connections.settings.get(self.database, {}).get("NAME")
 
     def is_conflict(self, error: Exception) -> bool:
         return errors.is_conflict(error)
@@ -295,10 +276,6 @@ class TableBackend(BaseLockBackend):
 
     def check_deploy(self) -> list[CheckMessage]:
         return checks.check_deploy(self.alias, self.database)
-
-    def cleaned_with(self) -> Hashable:
-        where = connections[self.database].settings_dict
-        return ("table", *(str(where[key]) for key in ("ENGINE", "HOST", "PORT", "NAME")))
 
     def close_thread(self) -> None:
         close_connections()
@@ -328,17 +305,3 @@ def text_for(connection: Any) -> Dialect | None:
     if connection.vendor == "mysql":
         return MARIADB if connection.mysql_is_mariadb else None
     return {"sqlite": SQLITE, "postgresql": POSTGRESQL}.get(connection.vendor)
-
-
-def _info(row: Row) -> LockInfo:
-    _, name, owner, token, acquired, expires, note = row
-    seen = Note.loads(note)
-    return LockInfo(
-        name=unreadable(name),
-        holder=seen.holder,
-        fencing_token=int(token),
-        acquired_at=_EPOCH + timedelta(microseconds=int(acquired)),
-        expires_at=_EPOCH + timedelta(microseconds=int(expires)),
-        metadata=seen.metadata,
-        owner=owner,
-    )
