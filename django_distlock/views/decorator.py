@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.views import View
@@ -74,11 +74,16 @@ class LockedView:
                 "@method_decorator(locked_view(...), name='dispatch') above it",
                 alias=self.lock.using,
             )
-        check_function(view)
         bind = self._binder(view)
         owner = owner_of(view)
-        # The dispatch of a class with asynchronous handlers is a plain function.
-        if is_coroutine(view) or (isinstance(owner, View) and owner.view_is_async):
+        if isinstance(owner, View):
+            # A method_decorator decorates anew for each request, so this has to be quick. The
+            # dispatch of a class with asynchronous handlers is a plain function.
+            asynchronous = iscoroutinefunction(view) or owner.view_is_async
+        else:
+            check_function(view)
+            asynchronous = is_coroutine(view)
+        if asynchronous:
             return cast("V", self._asynchronous(view, bind))
         return cast("V", self._synchronous(view, bind))
 
@@ -310,12 +315,19 @@ def locked_view(
     return LockedView(lock=guard, on_contention=on_contention, on_lost=on_lost)
 
 
-def _signature(view: Callable[..., Any]) -> inspect.Signature:
+def _signature(view: View_) -> inspect.Signature:
     """Return the signature of a view as it is called, without ``self``."""
     for each in below(view):
-        if hasattr(each, "__self__"):
-            return inspect.signature(each)  # else what it wraps would be asked, which has a self
+        if inspect.ismethod(each):  # else what it wraps would be asked, which has a self
+            return _signature_of_method(each.__func__)
     return inspect.signature(view)
+
+
+@functools.lru_cache(512)
+def _signature_of_method(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature without its first parameter; remembered, as it is asked each request."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def _is_unrendered(response: Any) -> bool:
