@@ -75,7 +75,7 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
     },
 }
 
-INSTALLED_APPS = ["django_distlock", "tests.versions"]
+INSTALLED_APPS = ["django_distlock", "tests.versions", "tests.commands"]
 SECRET_KEY = "only for tests"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

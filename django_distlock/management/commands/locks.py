@@ -196,7 +196,10 @@ class Command(BaseCommand):
             except LockError as error:
                 errors[alias] = str(error)
             else:
-                found += [] if info is None else [(backend, info)]
+                # Aliases of one table and PREFIX show the same hold, by its owner.
+                known = {seen.owner for _, seen in found} - {""}
+                if info is not None and info.owner not in known:
+                    found.append((backend, info))
         for alias, error_text in errors.items():
             self.stderr.write(f"{alias}: {error_text}")
         return name, found, list(errors)
