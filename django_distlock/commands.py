@@ -21,7 +21,15 @@ from .exceptions import LockBackendError, LockNotAcquiredError, LockNotHeldError
 from .lease import Lease
 from .lock import Lock, lock
 
-__all__ = ["HELD", "LOST", "UNAVAILABLE", "LockedCommand", "alone", "locked_command"]
+__all__ = [
+    "HELD",
+    "LOST",
+    "UNAVAILABLE",
+    "AlreadyRunningError",
+    "LockedCommand",
+    "alone",
+    "locked_command",
+]
 
 logger = logging.getLogger("django_distlock")
 
@@ -36,6 +44,10 @@ LOST = 70
 C = TypeVar("C", bound=BaseCommand)
 
 
+class AlreadyRunningError(CommandError):
+    """Somebody else holds the lock that the command needs: it was not run."""
+
+
 class LockedCommand(BaseCommand):
     """A base for commands of which one instance runs at a time, on all hosts.
 
@@ -47,7 +59,8 @@ class LockedCommand(BaseCommand):
 
     While ``handle`` runs, ``self.lease`` is its lease. When SIGTERM ends the command the lock is
     freed. Exit codes: 75 another instance runs, 69 the store failed, 70 the lock was lost. By
-    `call_command` they are the ``returncode`` of CommandError.
+    `call_command` they are the ``returncode`` of CommandError, for the first of them
+    AlreadyRunningError.
     """
 
     lock_name: ClassVar[str] = ""
@@ -67,11 +80,11 @@ class LockedCommand(BaseCommand):
         try:
             with alone(guard, held=self.exit_when_held) as self.lease:
                 return super().execute(*args, **options)
-        except _Skipped as skipped:
-            if skipped.returncode:
+        except AlreadyRunningError as error:
+            if error.returncode:
                 raise
             if options.get("verbosity", 1) > 0:
-                (options.get("stdout") or self.stdout).write(f"{skipped}\n")
+                (options.get("stdout") or self.stdout).write(f"Not run. {error}\n")
             return None
 
 
@@ -97,10 +110,6 @@ def locked_command(
     return decorate
 
 
-class _Skipped(CommandError):
-    """Somebody else holds the lock."""
-
-
 @contextmanager
 def alone(guard: Lock, *, held: int = HELD) -> Iterator[Lease]:
     """Run a block of a command under a lock, and have what goes wrong end it by its exit code.
@@ -111,7 +120,7 @@ def alone(guard: Lock, *, held: int = HELD) -> Iterator[Lease]:
         try:
             lease = flow.run(guard._obtain(UNSET, None))
         except LockNotAcquiredError as error:
-            raise _Skipped(f"Not run: {error}", returncode=held) from error
+            raise AlreadyRunningError(str(error), returncode=held) from error
         except LockBackendError as error:
             raise CommandError(f"Not run: {error}", returncode=UNAVAILABLE) from error
         try:

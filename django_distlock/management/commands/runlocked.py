@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ...commands import HELD, alone
+from ...commands import HELD, AlreadyRunningError, alone
 from ...durations import UNSET, parse_duration
 from ...exceptions import InvalidLockBackendError, InvalidLockError, UnsupportedOperationError
 from ...lease import Lease
@@ -87,6 +87,10 @@ class Command(BaseCommand):
                 code = child.run(lease, _environment(lease))
         except (InvalidLockBackendError, InvalidLockError) as error:
             raise CommandError(str(error)) from error
+        except AlreadyRunningError as error:
+            if options["verbosity"] > 0:
+                raise
+            sys.exit(error.returncode)
         except KeyboardInterrupt:
             sys.exit(130)  # while we waited: the command was not begun
         if code:
