@@ -6,16 +6,20 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 
 from django_distlock.commands import LockedCommand
+
+
+STORE = next(alias for alias in settings.DATABASES if alias != "default")
 
 
 class Command(LockedCommand):
     """Hold the lock until a line is read."""
 
     lock_name = "nightly:{tenant}"
-    lock_options: ClassVar[Mapping[str, Any]] = {"using": "sqlite", "ttl": 30}
+    lock_options: ClassVar[Mapping[str, Any]] = {"using": STORE, "ttl": 30}
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tenant")
