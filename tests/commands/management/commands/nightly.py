@@ -11,7 +11,6 @@ from django.core.management.base import CommandParser
 
 from django_distlock.commands import LockedCommand
 
-
 STORE = next(alias for alias in settings.DATABASES if alias != "default")
 
 
