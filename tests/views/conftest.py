@@ -9,6 +9,7 @@ from django.db import connections
 
 from tests.backends.tools import STORES, Cell
 from tests.unit.tools import UnitBackend, opened
+from tests.views.additions import Site
 from tests.views.pieces import Streams
 
 
@@ -35,6 +36,12 @@ def store(request: pytest.FixtureRequest) -> str:
 def cell(store: str, name: str) -> Cell:
     """A number in the database, for a lock to guard."""
     return Cell.new(store, name)
+
+
+@pytest.fixture
+def views(store: str, cell: Cell, name: str) -> Site:
+    """Views that add one to that number."""
+    return Site(store, cell, name)
 
 
 @pytest.fixture(autouse=True)
