@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import unittest
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from django.dispatch import Signal
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.test import AsyncClient, Client
+from django.test import AsyncClient, Client, TestCase
 
 from django_distlock import lock
 from django_distlock.signals import lock_acquired, lock_released
@@ -151,3 +152,22 @@ def test_a_lost_lease_undoes_the_transaction(views: Site) -> None:
     with page(indifferent) as client:
         assert client.get("/1/").status_code == 200
         assert views.cell.read() == 7
+
+
+def test_in_a_testcase_it_is_as_in_production(views: Site) -> None:
+    """The transaction that a TestCase wraps around the test is not taken for the view's."""
+
+    class InTestCase(TestCase):
+        databases = {views.store}  # noqa: RUF012 - Django's own way
+
+        def test_view(self) -> None:
+            with page(views.function()):
+                assert self.client.get("/1/").status_code == 200
+                assert views.cell.read() == 1
+                assert not lock(views.name, using=views.store).locked()
+
+    result = unittest.TestResult()
+    unittest.TestSuite([InTestCase("test_view")]).run(result)
+    assert result.testsRun == 1
+    assert result.errors + result.failures == []
+    assert views.cell.read() == 0
