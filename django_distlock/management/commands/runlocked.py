@@ -97,17 +97,12 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _guard(self, options: dict[str, Any]) -> Lock:
-        wait, ttl = options["wait"], options["ttl"]
         try:
             return lock(
                 options["name"],
                 using=options["using"],
-                ttl=UNSET if ttl is None else _seconds(ttl, "--ttl"),
-                wait=None
-                if wait == "forever"
-                else UNSET
-                if wait is None
-                else _seconds(wait, "--wait"),
+                ttl=_seconds(options["ttl"], "--ttl"),
+                wait=None if options["wait"] == "forever" else _seconds(options["wait"], "--wait"),
                 renew=True,
             )
         except InvalidLockError as error:
@@ -116,11 +111,9 @@ class Command(BaseCommand):
 
 def _seconds(given: Any, what: str) -> Any:
     """Return the seconds meant by an option, which `call_command` may give as it likes."""
+    if given is None:
+        return UNSET
     return parse_duration(given, what=what) if isinstance(given, str) else given
-
-
-def _wait(given: Any) -> Any:
-    return None if given == "forever" else _seconds(given, "--wait")
 
 
 def _environment(lease: Lease) -> dict[str, str]:
