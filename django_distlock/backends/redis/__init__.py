@@ -1,0 +1,1 @@
+"""Locks in Redis or Valkey: one node, its replicas, or a cluster."""

@@ -1,0 +1,338 @@
+"""Asking a Redis from event loops: each loop has a few connections, which its tasks share.
+
+A connection is lent for one command, or for a wait. When the loop ends they are closed by it: a
+connection that outlives its loop could not be closed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .clients import Command
+from .location import Place
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection
+
+__all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "aconnect"]
+
+FRESH = 1.0  # as in clients.py
+MOST = 50  # connections of one loop for commands, and as many for waiting
+
+
+class AsyncClient(Protocol):
+    """What the backend asks its Redis through, from event loops."""
+
+    async def ask(self, command: Command, limit: float) -> Any:
+        """Send a command and return its answer, or raise an error of redis-py."""
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read the answers; an error in an answer is one of them."""
+
+    async def wait(self, command: Command, limit: float) -> Any:
+        """Send a command that blocks; raise Full when too many do already."""
+
+    def close(self) -> None:
+        """Have each loop close what it has open."""
+
+
+class Full(Exception):
+    """As many tasks of this loop wait in the server as may."""
+
+
+class AsyncWire:
+    """One connection to one Redis, lent to one task at a time."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self._connection: AbstractConnection = place.aconnection(limit)
+        self._used = 0.0
+
+    async def send(self, commands: Sequence[Command]) -> None:
+        """Send commands, connecting before if need be."""
+        connection = self._connection
+        if connection.is_connected and time.monotonic() - self._used > FRESH:
+            # Not what the server closed meanwhile, nor one with an answer nobody waited for.
+            if await connection.can_read():
+                await self.drop()
+        self._used = time.monotonic()
+        if not connection.is_connected:
+            await connection.connect()
+        packed = [part for command in commands for part in connection.pack_command(*command)]
+        await connection.send_packed_command(packed, check_health=False)
+
+    async def receive(self) -> Any:
+        """Return the next answer; raise it if it is an error of the server's."""
+        return await self._connection.read_response()
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read all answers; errors of the server's are among them."""
+        from redis.exceptions import ResponseError
+        from redis.exceptions import TimeoutError as Overdue
+
+        answers: list[Any] = []
+        try:
+            async with asyncio.timeout(limit):
+                await self.send(commands)
+                for _ in commands:
+                    try:
+                        answers.append(await self.receive())
+                    except ResponseError as error:
+                        answers.append(error)
+        except TimeoutError as error:
+            await self.drop()
+            raise Overdue(f"no answer within {limit:g} s") from error
+        except BaseException:
+            await self.drop()
+            raise
+        return answers
+
+    async def drop(self) -> None:
+        """Close the connection; the next command opens it anew."""
+        await self._connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close the connection and see it closed."""
+        with suppress(OSError, asyncio.TimeoutError):
+            await self._connection.disconnect()
+
+
+class _LoopWires:
+    """The wires of one event loop."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self._place = place
+        self._limit = limit
+        self._idle: deque[AsyncWire] = deque()
+        self._room = asyncio.Semaphore(MOST)
+        self._waiting = 0
+        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._keeper = self._keep()
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        # A loop closes the generators that were begun on it before it ends (`asyncio.run` and
+        # asgiref do so), and that is the only word that it gives of its end.
+        try:
+            yield
+        finally:
+            await self.aclose()
+
+    async def begin(self) -> None:
+        """Have the loop tell of its end."""
+        await anext(self._keeper)
+
+    @asynccontextmanager
+    async def lent(self, limit: float) -> AsyncIterator[AsyncWire]:
+        """Lend a wire for a command."""
+        from redis.exceptions import TimeoutError as Overdue
+
+        if self._room.locked():
+            try:
+                async with asyncio.timeout(limit):
+                    await self._room.acquire()
+            except TimeoutError as error:
+                raise Overdue(f"all {MOST} connections were in use for {limit:g} s") from error
+        else:
+            await self._room.acquire()
+        try:
+            async with self._wire() as wire:
+                yield wire
+        finally:
+            self._room.release()
+
+    @asynccontextmanager
+    async def lent_for_waiting(self) -> AsyncIterator[AsyncWire]:
+        """Lend a wire for a command that blocks."""
+        if self._waiting >= MOST:
+            raise Full
+        self._waiting += 1
+        try:
+            async with self._wire() as wire:
+                yield wire
+        finally:
+            self._waiting -= 1
+
+    @asynccontextmanager
+    async def _wire(self) -> AsyncIterator[AsyncWire]:
+        wire = self._idle.pop() if self._idle else AsyncWire(self._place, self._limit)
+        try:
+            yield wire
+        finally:
+            if self._closed:
+                await wire.close()
+            else:
+                self._idle.append(wire)
+
+    async def aclose(self) -> None:
+        """Close what is idle now, and the rest when it is given back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.popleft().close()
+
+    def close_soon(self) -> None:
+        """Close from a callback of the loop."""
+        self._closing = asyncio.ensure_future(self._finish())
+
+    async def _finish(self) -> None:
+        await self._keeper.aclose()
+
+
+class AsyncNodeClient:
+    """Wires to one Redis for each event loop."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, _LoopWires]] = {}
+
+    async def _wires(self) -> _LoopWires:
+        if self._pid != os.getpid():
+            _parked.append(self._loops)
+            self._reset()
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(id(loop))
+        if found is not None and found[0] is loop and not found[1]._closed:
+            return found[1]
+        wires = _LoopWires(self.place, self._limit)
+        with self._mutex:
+            for number, (other, _) in list(self._loops.items()):
+                if other.is_closed():
+                    del self._loops[number]
+            self._loops[id(loop)] = loop, wires
+        await wires.begin()
+        return wires
+
+    async def ask(self, command: Command, limit: float) -> Any:
+        (answer,) = await self.ask_all((command,), limit)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        from redis.exceptions import ConnectionError, TimeoutError
+
+        wires = await self._wires()
+        async with wires.lent(limit) as wire:
+            try:
+                return await wire.ask_all(commands, limit)
+            except TimeoutError:
+                raise
+            except ConnectionError:
+                # Closed by the server since it was last used, perhaps.
+                return await wire.ask_all(commands, limit)
+
+    async def wait(self, command: Command, limit: float) -> Any:
+        wires = await self._wires()
+        async with wires.lent_for_waiting() as wire:
+            (answer,) = await wire.ask_all((command,), limit)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        with self._mutex:
+            found = list(self._loops.values())
+            self._loops.clear()
+        for loop, wires in found:
+            if not loop.is_closed():
+                with suppress(RuntimeError):  # closed meanwhile
+                    loop.call_soon_threadsafe(wires.close_soon)
+
+
+_parked: list[Any] = []  # as in clients.py
+
+
+class AsyncClusterClient:
+    """redis-py's asyncio client of a cluster, one for each event loop."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, Any, Any]] = {}
+
+    async def _client(self) -> Any:
+        from redis.asyncio.cluster import ClusterNode, RedisCluster
+
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(id(loop))
+        if found is not None and found[0] is loop:
+            return found[1]
+        made: Any = RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in self.place.nodes],
+            ssl=self.place.kind == "tls",
+            socket_timeout=self._limit,
+            socket_connect_timeout=self._limit,
+            **self.place.facts,
+        )
+        keeper = self._keep(loop, made)
+        self._loops[id(loop)] = loop, made, keeper
+        await anext(keeper)
+        return made
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop, made: Any) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if (found := self._loops.get(id(loop))) is not None and found[1] is made:
+                del self._loops[id(loop)]
+            await made.aclose()
+
+    async def ask(self, command: Command, limit: float) -> Any:
+        from redis.exceptions import TimeoutError as Overdue
+
+        client = await self._client()
+        try:
+            async with asyncio.timeout(limit):
+                return await client.execute_command(*command)
+        except TimeoutError as error:
+            raise Overdue(f"no answer within {limit:g} s") from error
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        from redis.exceptions import ResponseError
+
+        answers: list[Any] = []
+        for command in commands:
+            try:
+                answers.append(await self.ask(command, limit))
+            except ResponseError as error:
+                answers.append(error)
+        return answers
+
+    async def wait(self, command: Command, limit: float) -> Any:
+        return await self.ask(command, limit)
+
+    def close(self) -> None:
+        found, self._loops = list(self._loops.values()), {}
+        for loop, _, keeper in found:
+            if not loop.is_closed():
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(_finish, keeper)
+
+
+_finishing: set[asyncio.Task[None]] = set()
+
+
+def _finish(keeper: AsyncGenerator[None, None]) -> None:
+    async def finish() -> None:
+        await keeper.aclose()
+
+    task = asyncio.ensure_future(finish())
+    _finishing.add(task)
+    task.add_done_callback(_finishing.discard)
+
+
+def aconnect(place: Place, limit: float) -> AsyncClient:
+    """Return the asyncio client for a place; it connects when it is first asked."""
+    return AsyncClusterClient(place, limit) if place.nodes else AsyncNodeClient(place, limit)

@@ -1,0 +1,252 @@
+"""Asking a Redis: a connection for each thread, or redis-py's client of a whole cluster.
+
+Commands are packed once and sent on the thread's own connection, below redis-py's calls for single
+commands, which cost several times as much. Nothing is resent that must not be done twice: every
+command of ours may be, as it is done for one owner only, but a release tells less when it is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from .location import Place
+
+if TYPE_CHECKING:
+    from redis.connection import AbstractConnection
+
+__all__ = ["Client", "ClusterClient", "Command", "NodeClient", "Wire", "connect"]
+
+Command: TypeAlias = "tuple[Any, ...]"
+
+FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
+
+
+class Client(Protocol):
+    """What the backend asks its Redis through, from threads."""
+
+    def ask(self, command: Command, limit: float) -> Any:
+        """Send a command and return its answer, or raise an error of redis-py."""
+
+    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read the answers; an error in an answer is one of them."""
+
+    def close_thread(self) -> None:
+        """Close what this thread has open."""
+
+    def close(self) -> None:
+        """Close what all threads have open."""
+
+
+class Wire:
+    """One connection to one Redis, used by one thread at a time.
+
+    `send` and `receive` are for those who ask several servers at once; every answer has to be
+    received, or the wire dropped.
+    """
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self._connection: AbstractConnection = place.connection(limit)
+        self._pack = self._connection.pack_command
+        self._limit = limit
+        self._used = 0.0
+
+    def open(self, limit: float) -> None:
+        """Connect if need be, and see that an idle connection was not closed by the server."""
+        from redis.exceptions import RedisError
+
+        connection = self._connection
+        now = time.monotonic()
+        if connection.is_connected and now - self._used > FRESH:
+            try:
+                if connection.can_read(0):
+                    connection.disconnect()  # an answer that nobody waited for
+            except RedisError:
+                connection.disconnect()
+        self._used = now
+        if limit != self._limit:
+            self._limit = limit
+            connection.socket_timeout = connection.socket_connect_timeout = limit
+            if connection.is_connected:
+                connection.update_current_socket_timeout(limit)
+        if not connection.is_connected:
+            connection.connect()
+
+    def send(self, commands: Sequence[Command], limit: float) -> None:
+        """Send commands; ``limit`` counts for each step of sending and receiving."""
+        self.open(limit)
+        pack = self._pack
+        packed = [part for command in commands for part in pack(*command)]
+        self._connection.send_packed_command(packed, check_health=False)
+
+    def receive(self) -> Any:
+        """Return the next answer; raise it if it is an error of the server's."""
+        return self._connection.read_response(disconnect_on_error=True)
+
+    def ask(self, command: Command, limit: float) -> Any:
+        """Send one command and return its answer."""
+        connection = self._connection
+        try:
+            if limit != self._limit or time.monotonic() - self._used > FRESH:
+                self.open(limit)
+            self._used = time.monotonic()
+            connection.send_packed_command(self._pack(*command), check_health=False)
+            return connection.read_response(disconnect_on_error=True)
+        except BaseException as error:
+            self._judge(error)
+            raise
+
+    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read all answers; errors of the server's are among them."""
+        from redis.exceptions import ResponseError
+
+        answers: list[Any] = []
+        try:
+            self.send(commands, limit)
+            for _ in commands:
+                try:
+                    answers.append(self.receive())
+                except ResponseError as error:
+                    answers.append(error)
+        except BaseException as error:
+            self._judge(error)
+            raise
+        return answers
+
+    def _judge(self, error: BaseException) -> None:
+        """Drop the connection unless the error is the server's answer."""
+        from redis.exceptions import ResponseError
+
+        if not isinstance(error, ResponseError):
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the connection; the next command opens it anew."""
+        self._connection.disconnect()
+
+
+class NodeClient:
+    """A wire for each thread to one Redis."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._mine = threading.local()
+        self._mutex = threading.Lock()
+        self._all: weakref.WeakSet[Wire] = weakref.WeakSet()
+
+    def wire(self) -> Wire:
+        """Return this thread's wire."""
+        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
+            _parked.append(self._all)
+            self._reset()
+        try:
+            wire: Wire = self._mine.wire
+        except AttributeError:
+            wire = self._mine.wire = Wire(self.place, self._limit)
+            with self._mutex:
+                self._all.add(wire)
+        return wire
+
+    def ask(self, command: Command, limit: float) -> Any:
+        from redis.exceptions import ConnectionError, TimeoutError
+
+        wire = self.wire()
+        try:
+            return wire.ask(command, limit)
+        except TimeoutError:
+            raise
+        except ConnectionError:
+            # Closed by the server since it was last used, perhaps.
+            return wire.ask(command, limit)
+
+    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        from redis.exceptions import ConnectionError, TimeoutError
+
+        wire = self.wire()
+        try:
+            return wire.ask_all(commands, limit)
+        except TimeoutError:
+            raise
+        except ConnectionError:
+            return wire.ask_all(commands, limit)
+
+    def close_thread(self) -> None:
+        with suppress(AttributeError):
+            self._mine.wire.drop()
+            del self._mine.wire
+
+    def close(self) -> None:
+        with self._mutex:
+            wires = list(self._all)
+        for wire in wires:
+            wire.drop()
+
+
+# What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing.
+_parked: list[Any] = []
+
+
+class ClusterClient:
+    """redis-py's client of a cluster, which knows the nodes and follows their slots."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._mutex = threading.Lock()
+        self._pid = os.getpid()
+        self._made: Any = None
+
+    def _client(self) -> Any:
+        from redis.cluster import ClusterNode, RedisCluster
+
+        if self._pid != os.getpid():
+            _parked.append(self._made)
+            self._made, self._mutex, self._pid = None, threading.Lock(), os.getpid()
+        with self._mutex:
+            if self._made is None:  # it connects
+                self._made = RedisCluster(
+                    startup_nodes=[ClusterNode(host, port) for host, port in self.place.nodes],
+                    ssl=self.place.kind == "tls",
+                    socket_timeout=self._limit,
+                    socket_connect_timeout=self._limit,
+                    **self.place.facts,
+                )
+            return self._made
+
+    def ask(self, command: Command, limit: float) -> Any:
+        return self._client().execute_command(*command)
+
+    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        from redis.exceptions import ResponseError
+
+        answers: list[Any] = []
+        for command in commands:
+            try:
+                answers.append(self.ask(command, limit))
+            except ResponseError as error:
+                answers.append(error)
+        return answers
+
+    def close_thread(self) -> None:
+        """Keep the connections: they are not this thread's alone."""
+
+    def close(self) -> None:
+        with self._mutex:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+
+def connect(place: Place, limit: float) -> Client:
+    """Return the client for a place; it connects when it is first asked."""
+    return ClusterClient(place, limit) if place.nodes else NodeClient(place, limit)
