@@ -11,17 +11,19 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from .clients import Command
 from .location import Place
+from .talks import Begin, Command, Talk, one, several
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
-__all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "aconnect"]
+__all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "Full", "aconnect"]
+
+T = TypeVar("T")
 
 FRESH = 1.0  # as in clients.py
 MOST = 50  # connections of one loop for commands, and as many for waiting
@@ -36,8 +38,11 @@ class AsyncClient(Protocol):
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read the answers; an error in an answer is one of them."""
 
-    async def wait(self, command: Command, limit: float) -> Any:
-        """Send a command that blocks; raise Full when too many do already."""
+    async def converse(self, begin: Begin[T], limit: float) -> T:
+        """Carry out a talk, as the clients of threads do."""
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send commands of which one blocks; raise Full when too many tasks do so already."""
 
     def close(self) -> None:
         """Have each loop close what it has open."""
@@ -57,10 +62,10 @@ class AsyncWire:
     async def send(self, commands: Sequence[Command]) -> None:
         """Send commands, connecting before if need be."""
         connection = self._connection
-        if connection.is_connected and time.monotonic() - self._used > FRESH:
-            # Not what the server closed meanwhile, nor one with an answer nobody waited for.
-            if await connection.can_read():
-                await self.drop()
+        stale = connection.is_connected and time.monotonic() - self._used > FRESH
+        # Closed by the server meanwhile, or with an answer that nobody waited for.
+        if stale and await connection.can_read():
+            await self.drop()
         self._used = time.monotonic()
         if not connection.is_connected:
             await connection.connect()
@@ -215,31 +220,26 @@ class AsyncNodeClient:
         return wires
 
     async def ask(self, command: Command, limit: float) -> Any:
-        (answer,) = await self.ask_all((command,), limit)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return await self.converse(lambda: one(command), limit)
 
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        from redis.exceptions import ConnectionError, TimeoutError
+        return await self.converse(lambda: several(commands), limit)
+
+    async def converse(self, begin: Begin[T], limit: float) -> T:
+        from redis.exceptions import ConnectionError
 
         wires = await self._wires()
         async with wires.lent(limit) as wire:
             try:
-                return await wire.ask_all(commands, limit)
-            except TimeoutError:
-                raise
+                return await _carry_out(begin(), wire.ask_all, limit)
             except ConnectionError:
                 # Closed by the server since it was last used, perhaps.
-                return await wire.ask_all(commands, limit)
+                return await _carry_out(begin(), wire.ask_all, limit)
 
-    async def wait(self, command: Command, limit: float) -> Any:
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
         wires = await self._wires()
         async with wires.lent_for_waiting() as wire:
-            (answer,) = await wire.ask_all((command,), limit)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            return await wire.ask_all(commands, limit)
 
     def close(self) -> None:
         with self._mutex:
@@ -249,6 +249,18 @@ class AsyncNodeClient:
             if not loop.is_closed():
                 with suppress(RuntimeError):  # closed meanwhile
                     loop.call_soon_threadsafe(wires.close_soon)
+
+
+async def _carry_out(
+    talk: Talk[T], ask: Callable[[Sequence[Command], float], Awaitable[list[Any]]], limit: float
+) -> T:
+    try:
+        commands = next(talk)
+        while True:
+            commands = talk.send(await ask(commands, limit))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 _parked: list[Any] = []  # as in clients.py
@@ -310,8 +322,11 @@ class AsyncClusterClient:
                 answers.append(error)
         return answers
 
-    async def wait(self, command: Command, limit: float) -> Any:
-        return await self.ask(command, limit)
+    async def converse(self, begin: Begin[T], limit: float) -> T:
+        return await _carry_out(begin(), self.ask_all, limit)
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        return await self.ask_all(commands, limit)
 
     def close(self) -> None:
         found, self._loops = list(self._loops.values()), {}

@@ -11,18 +11,19 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .location import Place
+from .talks import Begin, Command, Talk, one, several
 
 if TYPE_CHECKING:
     from redis.connection import AbstractConnection
 
 __all__ = ["Client", "ClusterClient", "Command", "NodeClient", "Wire", "connect"]
 
-Command: TypeAlias = "tuple[Any, ...]"
+T = TypeVar("T")
 
 FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
 
@@ -35,6 +36,12 @@ class Client(Protocol):
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read the answers; an error in an answer is one of them."""
+
+    def converse(self, begin: Begin[T], limit: float) -> T:
+        """Carry out a talk; each of its steps may take ``limit`` seconds.
+
+        Begun anew, once, on a connection that turned out to be closed.
+        """
 
     def close_thread(self) -> None:
         """Close what this thread has open."""
@@ -51,6 +58,9 @@ class Wire:
     """
 
     def __init__(self, place: Place, limit: float) -> None:
+        from redis.exceptions import ResponseError
+
+        self._said = ResponseError
         self._connection: AbstractConnection = place.connection(limit)
         self._pack = self._connection.pack_command
         self._limit = limit
@@ -88,42 +98,28 @@ class Wire:
         """Return the next answer; raise it if it is an error of the server's."""
         return self._connection.read_response(disconnect_on_error=True)
 
-    def ask(self, command: Command, limit: float) -> Any:
-        """Send one command and return its answer."""
-        connection = self._connection
-        try:
-            if limit != self._limit or time.monotonic() - self._used > FRESH:
-                self.open(limit)
-            self._used = time.monotonic()
-            connection.send_packed_command(self._pack(*command), check_health=False)
-            return connection.read_response(disconnect_on_error=True)
-        except BaseException as error:
-            self._judge(error)
-            raise
-
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers; errors of the server's are among them."""
-        from redis.exceptions import ResponseError
-
+        connection, now = self._connection, time.monotonic()
         answers: list[Any] = []
         try:
-            self.send(commands, limit)
+            if limit != self._limit or now - self._used > FRESH or not connection.is_connected:
+                self.open(limit)
+            self._used = now
+            if len(commands) == 1:
+                packed = self._pack(*commands[0])
+            else:
+                packed = [part for command in commands for part in self._pack(*command)]
+            connection.send_packed_command(packed, check_health=False)
             for _ in commands:
                 try:
-                    answers.append(self.receive())
-                except ResponseError as error:
+                    answers.append(connection.read_response(disconnect_on_error=True))
+                except self._said as error:
                     answers.append(error)
-        except BaseException as error:
-            self._judge(error)
+        except BaseException:
+            self.drop()
             raise
         return answers
-
-    def _judge(self, error: BaseException) -> None:
-        """Drop the connection unless the error is the server's answer."""
-        from redis.exceptions import ResponseError
-
-        if not isinstance(error, ResponseError):
-            self.drop()
 
     def drop(self) -> None:
         """Close the connection; the next command opens it anew."""
@@ -158,27 +154,20 @@ class NodeClient:
         return wire
 
     def ask(self, command: Command, limit: float) -> Any:
-        from redis.exceptions import ConnectionError, TimeoutError
-
-        wire = self.wire()
-        try:
-            return wire.ask(command, limit)
-        except TimeoutError:
-            raise
-        except ConnectionError:
-            # Closed by the server since it was last used, perhaps.
-            return wire.ask(command, limit)
+        return self.converse(lambda: one(command), limit)
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        from redis.exceptions import ConnectionError, TimeoutError
+        return self.converse(lambda: several(commands), limit)
+
+    def converse(self, begin: Begin[T], limit: float) -> T:
+        from redis.exceptions import ConnectionError
 
         wire = self.wire()
         try:
-            return wire.ask_all(commands, limit)
-        except TimeoutError:
-            raise
+            return _carry_out(begin(), wire.ask_all, limit)
         except ConnectionError:
-            return wire.ask_all(commands, limit)
+            # Closed by the server since it was last used, perhaps.
+            return _carry_out(begin(), wire.ask_all, limit)
 
     def close_thread(self) -> None:
         with suppress(AttributeError):
@@ -190,6 +179,18 @@ class NodeClient:
             wires = list(self._all)
         for wire in wires:
             wire.drop()
+
+
+def _carry_out(
+    talk: Talk[T], ask: Callable[[Sequence[Command], float], list[Any]], limit: float
+) -> T:
+    try:
+        commands = next(talk)
+        while True:
+            commands = talk.send(ask(commands, limit))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 # What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing.
@@ -236,6 +237,10 @@ class ClusterClient:
             except ResponseError as error:
                 answers.append(error)
         return answers
+
+    def converse(self, begin: Begin[T], limit: float) -> T:
+        # Its commands may go to several nodes; a talk that needs one connection is not begun here.
+        return _carry_out(begin(), self.ask_all, limit)
 
     def close_thread(self) -> None:
         """Keep the connections: they are not this thread's alone."""
