@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
@@ -181,6 +182,12 @@ if "mariadb" in chosen():
 class OnRedis(LockBackendContract):
     """A technique of Redis, on the server of this run."""
 
+    _twins: ClassVar[list[BaseLockBackend]] = []
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        self._twins.append(super().twin(alias, prefix))
+        return self._twins[-1]
+
     def restart_store(self) -> None:
         REDIS[0].restart()
 
@@ -196,6 +203,9 @@ class OnRedis(LockBackendContract):
             REDIS[0].resume()
 
     def open_connections(self) -> int:
+        for backend in (self.backend(), *self._twins):
+            assert isinstance(backend, RedisBackend)
+            backend.close_idle()
         return sockets_to(REDIS[0].port)
 
 

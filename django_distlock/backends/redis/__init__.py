@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -21,7 +21,7 @@ from .aclients import AsyncClient, Full, aconnect
 from .clients import Client, connect
 from .keys import TAGS, digest_of, index_of
 from .location import locate, require_redis
-from .looks import Seen, look, members
+from .looks import Seen, look, members, some_members
 from .scripted import SAFETY, Scripted, ms
 from .watched import Watched
 
@@ -207,6 +207,8 @@ class RedisBackend(BaseLockBackend):
                             yield info
 
     def _seen(self, names: Sequence[tuple[int, bytes]]) -> list[Seen]:
+        if not names:
+            return []
         return self._clients.converse(
             lambda: look(self.located.base, names), self.command_timeout
         )
@@ -216,25 +218,31 @@ class RedisBackend(BaseLockBackend):
 
         The records themselves, queues and mailboxes end by themselves.
         """
-        tag, _, at = (cursor or "0:0").partition(":")
-        ((number, following, digests),) = self._clients.converse(
-            lambda: members(self.located.base, [(int(tag), int(at))], policy.batch),
-            self.command_timeout,
+        first, at = map(int, cursor.split(":")) if cursor else (0, 0)
+        pages = self._clients.converse(
+            lambda: some_members(self.located.base, first, at, policy.batch), self.command_timeout
         )
         older = ms(policy.older_than)
-        idle = [
-            seen.digest
-            for seen in self._seen([(number, digest) for digest in digests])
-            if seen.record is None or not seen.record.owner or seen.left <= -older
-        ]
-        removed = len(idle)
-        if idle and not policy.dry_run:
-            removed = self._clients.converse(
-                lambda: self._way.forget(number, idle, older), self.command_timeout
-            )
-        place = f"{number}:{following}" if following else f"{number + 1}:0"
-        over = not following and number + 1 == TAGS
-        return Cleaned(removed=removed, seen=len(digests), cursor=None if over else place)
+        removed = looked_at = 0
+        for tag, _, digests in pages:
+            idle = [
+                seen.digest
+                for seen in self._seen([(tag, digest) for digest in digests])
+                if seen.record is None or not seen.record.owner or seen.left <= -older
+            ]
+            looked_at += len(digests)
+            removed += len(idle) if policy.dry_run else self._forget(tag, idle, older)
+        tag, following, _ = pages[-1]
+        place = f"{tag}:{following}" if following else f"{tag + 1}:0"
+        over = not following and tag + 1 == TAGS
+        return Cleaned(removed=removed, seen=looked_at, cursor=None if over else place)
+
+    def _forget(self, tag: int, digests: Sequence[bytes], older: int) -> int:
+        if not digests:
+            return 0
+        return self._clients.converse(
+            lambda: self._way.forget(tag, digests, older), self.command_timeout
+        )
 
     # -- for the layers above ----------------------------------------------------------------------
 
@@ -244,8 +252,24 @@ class RedisBackend(BaseLockBackend):
     def cleaned_with(self) -> Hashable:
         return ("redis", self.located.shown, self.located.base)
 
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run what has no twin of its own on a thread, which keeps no connection."""
+
+        def closing() -> T:
+            try:
+                return work()
+            finally:
+                self.close_thread()
+
+        return await super().off_loop(closing)
+
     def close_thread(self) -> None:
         self._clients.close_thread()
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses now; those who come later open theirs anew."""
+        self._clients.close_idle()
+        self._aclients.close_idle()
 
     def close(self) -> None:
         super().close()

@@ -11,8 +11,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .location import Place
@@ -43,6 +51,9 @@ class AsyncClient(Protocol):
 
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send commands of which one blocks; raise Full when too many tasks do so already."""
+
+    def close_idle(self) -> None:
+        """Have each loop close what nobody uses now."""
 
     def close(self) -> None:
         """Have each loop close what it has open."""
@@ -118,7 +129,6 @@ class _LoopWires:
         self._room = asyncio.Semaphore(MOST)
         self._waiting = 0
         self._closed = False
-        self._closing: asyncio.Task[None] | None = None
         self._keeper = self._keep()
 
     async def _keep(self) -> AsyncGenerator[None, None]:
@@ -178,14 +188,15 @@ class _LoopWires:
     async def aclose(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
         self._closed = True
+        await self.close_idle()
+
+    async def close_idle(self) -> None:
+        """Close what is idle now."""
         while self._idle:
             await self._idle.popleft().close()
 
-    def close_soon(self) -> None:
-        """Close from a callback of the loop."""
-        self._closing = asyncio.ensure_future(self._finish())
-
-    async def _finish(self) -> None:
+    async def finish(self) -> None:
+        """Close, and have the loop know of it."""
         await self._keeper.aclose()
 
 
@@ -241,14 +252,16 @@ class AsyncNodeClient:
         async with wires.lent_for_waiting() as wire:
             return await wire.ask_all(commands, limit)
 
+    def close_idle(self) -> None:
+        for loop, wires in list(self._loops.values()):
+            _on(loop, wires.close_idle)
+
     def close(self) -> None:
         with self._mutex:
             found = list(self._loops.values())
             self._loops.clear()
         for loop, wires in found:
-            if not loop.is_closed():
-                with suppress(RuntimeError):  # closed meanwhile
-                    loop.call_soon_threadsafe(wires.close_soon)
+            _on(loop, wires.finish)
 
 
 async def _carry_out(
@@ -328,24 +341,33 @@ class AsyncClusterClient:
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
         return await self.ask_all(commands, limit)
 
+    def close_idle(self) -> None:
+        """Keep the connections: redis-py knows which of them are idle."""
+
     def close(self) -> None:
         found, self._loops = list(self._loops.values()), {}
         for loop, _, keeper in found:
-            if not loop.is_closed():
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(_finish, keeper)
+            _on(loop, partial(_end, keeper))
 
 
-_finishing: set[asyncio.Task[None]] = set()
+async def _end(keeper: AsyncGenerator[None, None]) -> None:
+    await keeper.aclose()
 
 
-def _finish(keeper: AsyncGenerator[None, None]) -> None:
-    async def finish() -> None:
-        await keeper.aclose()
+_closing: set[asyncio.Task[None]] = set()  # else nothing would keep them until they are done
 
-    task = asyncio.ensure_future(finish())
-    _finishing.add(task)
-    task.add_done_callback(_finishing.discard)
+
+def _on(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Have a loop, of whatever thread, close something; one that has ended has done so."""
+
+    def begin() -> None:
+        task = asyncio.ensure_future(close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    if not loop.is_closed():
+        with suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(begin)
 
 
 def aconnect(place: Place, limit: float) -> AsyncClient:

@@ -46,6 +46,9 @@ class Client(Protocol):
     def close_thread(self) -> None:
         """Close what this thread has open."""
 
+    def close_idle(self) -> None:
+        """Close what no thread uses now."""
+
     def close(self) -> None:
         """Close what all threads have open."""
 
@@ -61,6 +64,7 @@ class Wire:
         from redis.exceptions import ResponseError
 
         self._said = ResponseError
+        self._busy = threading.Lock()
         self._connection: AbstractConnection = place.connection(limit)
         self._pack = self._connection.pack_command
         self._limit = limit
@@ -100,26 +104,35 @@ class Wire:
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers; errors of the server's are among them."""
-        connection, now = self._connection, time.monotonic()
-        answers: list[Any] = []
-        try:
-            if limit != self._limit or now - self._used > FRESH or not connection.is_connected:
-                self.open(limit)
-            self._used = now
-            if len(commands) == 1:
-                packed = self._pack(*commands[0])
-            else:
-                packed = [part for command in commands for part in self._pack(*command)]
-            connection.send_packed_command(packed, check_health=False)
-            for _ in commands:
-                try:
-                    answers.append(connection.read_response(disconnect_on_error=True))
-                except self._said as error:
-                    answers.append(error)
-        except BaseException:
-            self.drop()
-            raise
-        return answers
+        with self._busy:
+            connection, now = self._connection, time.monotonic()
+            answers: list[Any] = []
+            try:
+                if limit != self._limit or now - self._used > FRESH or not connection.is_connected:
+                    self.open(limit)
+                self._used = now
+                if len(commands) == 1:
+                    packed = self._pack(*commands[0])
+                else:
+                    packed = [part for command in commands for part in self._pack(*command)]
+                connection.send_packed_command(packed, check_health=False)
+                for _ in commands:
+                    try:
+                        answers.append(connection.read_response(disconnect_on_error=True))
+                    except self._said as error:
+                        answers.append(error)
+            except BaseException:
+                connection.disconnect()
+                raise
+            return answers
+
+    def close_idle(self) -> None:
+        """Close the connection, from any thread, unless it is in use now."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._connection.disconnect()
+            finally:
+                self._busy.release()
 
     def drop(self) -> None:
         """Close the connection; the next command opens it anew."""
@@ -173,6 +186,12 @@ class NodeClient:
         with suppress(AttributeError):
             self._mine.wire.drop()
             del self._mine.wire
+
+    def close_idle(self) -> None:
+        with self._mutex:
+            wires = list(self._all)
+        for wire in wires:
+            wire.close_idle()
 
     def close(self) -> None:
         with self._mutex:
@@ -244,6 +263,9 @@ class ClusterClient:
 
     def close_thread(self) -> None:
         """Keep the connections: they are not this thread's alone."""
+
+    def close_idle(self) -> None:
+        """Keep the connections: redis-py knows which of them are idle."""
 
     def close(self) -> None:
         with self._mutex:

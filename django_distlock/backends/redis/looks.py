@@ -9,10 +9,10 @@ from typing import Any
 
 from ...names import unreadable
 from ...values import LockInfo, Note
-from .keys import Record, index_of, read
+from .keys import TAGS, Record, index_of, read
 from .talks import Command, Talk
 
-__all__ = ["Seen", "look", "members"]
+__all__ = ["Seen", "look", "members", "some_members"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,6 +62,21 @@ def members(base: str, cursors: Sequence[tuple[int, int]], size: int) -> Talk[An
             raise answer
         pages.append((tag, int(answer[0]), list(answer[1])))
     return pages
+
+
+def some_members(base: str, first: int, cursor: int, size: int) -> Talk[Any]:
+    """Read on in the indexes from a cursor in that of the tag ``first``, ``size`` names or so."""
+    counts = yield [("SCARD", index_of(base, tag)) for tag in range(first, TAGS)]
+    total, last = 0, first
+    for tag, count in enumerate(counts, first):
+        if isinstance(count, Exception):
+            raise count
+        total += count
+        if tag > first and total > size:
+            break
+        last = tag
+    cursors = [(tag, cursor if tag == first else 0) for tag in range(first, last + 1)]
+    return (yield from members(base, cursors, size))
 
 
 def look(base: str, names: Sequence[tuple[int, bytes]]) -> Talk[list[Seen]]:
