@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -16,13 +17,15 @@ from ...flow import LEAST_PATIENCE
 from ...names import key_of
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
-from . import errors, options
+from . import checks, errors, options
 from .aclients import AsyncClient, Full, aconnect
 from .clients import Client, connect
-from .keys import TAGS, digest_of, index_of
+from .keys import TAGS, digest_of
 from .location import locate, require_redis
 from .looks import Seen, look, members, some_members
+from .replicas import replicated
 from .scripted import SAFETY, Scripted, ms
+from .talks import Talk
 from .watched import Watched
 
 __all__ = ["RedisBackend"]
@@ -55,35 +58,46 @@ class RedisBackend(BaseLockBackend):
         super().__init__(alias, conf)
         options.check_together(alias, self.opts)
         require_redis(alias)
-        from redis.exceptions import RedisError
+        from redis.exceptions import ConnectionError, NoScriptError, RedisError, WatchError
 
+        self._unknown, self._cut_off, self._outrun = NoScriptError, ConnectionError, WatchError
         self.store_errors = (RedisError,)
         self.located = locate(alias, conf.location, self.opts)
         self._clients: Client = connect(self.located, self.command_timeout)
         self._aclients: AsyncClient = aconnect(self.located, self.command_timeout)
         self._way: Scripted | Watched
+        self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
-            self._way = Scripted(self.located.base, conf.retention)
+            self._way = self._scripted = Scripted(self.located.base, conf.retention)
         else:
             self._way = Watched(self.located.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
+        self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
         self._queued: set[str] = set()  # owners that were refused and stand in the queue
 
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
-        answer = self._clients.converse(
-            lambda: self._way.acquire(claim, limit > 0), self._patience(limit)
-        )
-        return self._answered(claim, answer)
+        patience = self._patience(limit)
+        if self._scripted is not None and not self._replicas:
+            # Nearly always the server knows the script, and this is half the work of a talk.
+            with suppress(self._unknown):
+                command = self._scripted.acquire_at_once(claim, limit > 0)
+                return self._answered(claim, self._clients.ask(command, patience))
+        begin = partial(self._attempt, claim, limit > 0, patience)
+        return self._answered(claim, self._clients.converse(begin, patience))
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt as `try_acquire`, on the event loop."""
-        answer = await self._aclients.converse(
-            lambda: self._way.acquire(claim, limit > 0), self._patience(limit)
-        )
-        return self._answered(claim, answer)
+        patience = self._patience(limit)
+        begin = partial(self._attempt, claim, limit > 0, patience)
+        return self._answered(claim, await self._aclients.converse(begin, patience))
+
+    def _attempt(self, claim: Claim, join: bool, patience: float) -> Talk[Any]:
+        if self._replicas:
+            return replicated(self._way, claim, join, self._replicas, patience)
+        return self._way.acquire(claim, join)
 
     def _patience(self, limit: float) -> float:
         return min(self.command_timeout, max(limit, LEAST_PATIENCE))
@@ -124,14 +138,36 @@ class RedisBackend(BaseLockBackend):
 
     def release(self, claim: Claim) -> bool:
         self._queued.discard(claim.owner)
-        return self._clients.converse(lambda: self._way.release(claim), self.command_timeout)
+        try:
+            return self._release_once(claim)
+        except self._cut_off:
+            if self._release_once(claim):
+                return True
+            raise  # the first one may have freed it, or the lock was lost: unknown
+
+    def _release_once(self, claim: Claim) -> bool:
+        limit = self.command_timeout
+        if self._scripted is not None:
+            with suppress(self._unknown):
+                command = self._scripted.release_at_once(claim)
+                return bool(self._clients.ask(command, limit, resend=False) == 1)
+        return self._clients.converse(lambda: self._way.release(claim), limit, resend=False)
 
     async def arelease(self, claim: Claim) -> bool:
         """Release as `release`, on the event loop."""
         self._queued.discard(claim.owner)
-        return await self._aclients.converse(
-            lambda: self._way.release(claim), self.command_timeout
-        )
+
+        async def once() -> bool:
+            return await self._aclients.converse(
+                lambda: self._way.release(claim), self.command_timeout, resend=False
+            )
+
+        try:
+            return await once()
+        except self._cut_off:
+            if await once():
+                return True
+            raise
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -209,9 +245,7 @@ class RedisBackend(BaseLockBackend):
     def _seen(self, names: Sequence[tuple[int, bytes]]) -> list[Seen]:
         if not names:
             return []
-        return self._clients.converse(
-            lambda: look(self.located.base, names), self.command_timeout
-        )
+        return self._clients.converse(lambda: look(self.located.base, names), self.command_timeout)
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Remove from the index what was held and never released.
@@ -246,8 +280,15 @@ class RedisBackend(BaseLockBackend):
 
     # -- for the layers above ----------------------------------------------------------------------
 
+    def is_conflict(self, error: Exception) -> bool:
+        """Tell whether others wrote each time that a transaction was tried."""
+        return isinstance(error, self._outrun)
+
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.located.shown)
+
+    def check_deploy(self) -> list[CheckMessage]:
+        return checks.check_deploy(self.alias, self.located, self._clients)
 
     def cleaned_with(self) -> Hashable:
         return ("redis", self.located.shown, self.located.base)

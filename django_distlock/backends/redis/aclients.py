@@ -21,13 +21,10 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from .location import Place
 from .talks import Begin, Command, Talk, one, several
-
-if TYPE_CHECKING:
-    from redis.asyncio.connection import AbstractConnection
 
 __all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "Full", "aconnect"]
 
@@ -46,7 +43,7 @@ class AsyncClient(Protocol):
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read the answers; an error in an answer is one of them."""
 
-    async def converse(self, begin: Begin[T], limit: float) -> T:
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         """Carry out a talk, as the clients of threads do."""
 
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
@@ -67,7 +64,7 @@ class AsyncWire:
     """One connection to one Redis, lent to one task at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
-        self._connection: AbstractConnection = place.aconnection(limit)
+        self._connection = place.aconnection(limit)
         self._used = 0.0
 
     async def send(self, commands: Sequence[Command]) -> None:
@@ -236,7 +233,7 @@ class AsyncNodeClient:
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         return await self.converse(lambda: several(commands), limit)
 
-    async def converse(self, begin: Begin[T], limit: float) -> T:
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
 
         wires = await self._wires()
@@ -244,6 +241,8 @@ class AsyncNodeClient:
             try:
                 return await _carry_out(begin(), wire.ask_all, limit)
             except ConnectionError:
+                if not resend:
+                    raise
                 # Closed by the server since it was last used, perhaps.
                 return await _carry_out(begin(), wire.ask_all, limit)
 
@@ -335,7 +334,7 @@ class AsyncClusterClient:
                 answers.append(error)
         return answers
 
-    async def converse(self, begin: Begin[T], limit: float) -> T:
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         return await _carry_out(begin(), self.ask_all, limit)
 
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:

@@ -39,6 +39,8 @@ def remedy(error: Exception, where: str) -> str:
         return f"Somebody's script keeps {where} busy: see SCRIPT KILL"
     if code in ("MOVED", "CLUSTERDOWN", "CROSSSLOT"):
         return f"{where} is part of a cluster: set 'CLUSTER': True in OPTIONS, or look at its state"
+    if "WAIT_REPLICAS" in said:
+        return f"Look at the replication of {where}, or lower WAIT_REPLICAS"
     if isinstance(error, kinds.TimeoutError):
         return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
     return f"Look at {where} and its log"

@@ -35,8 +35,7 @@ class Seen:
 
     def info(self, *, counted: bool) -> LockInfo:
         """Return what people are shown."""
-        record = self.record
-        assert record is not None
+        record = self.record or Record(0)
         note = Note.loads(record.note)
         return LockInfo(
             name=unreadable(record.name),

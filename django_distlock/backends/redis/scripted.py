@@ -49,22 +49,24 @@ class Scripted:
 
         With ``more`` commands after it their answers come along.
         """
+        return run(self._acquire, *self._to_acquire(claim, join), more)
+
+    def acquire_at_once(self, claim: Claim, join: bool) -> Command:
+        """Return the one command of `acquire`, for a server that knows the script."""
+        keys, args = self._to_acquire(claim, join)
+        return ("EVALSHA", self._acquire.sha, 3, *keys, *args)
+
+    def _to_acquire(self, claim: Claim, join: bool) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
-        return run(
-            self._acquire,
-            (keys.record, keys.index, keys.queue),
-            (
-                claim.owner,
-                ms(claim.ttl),
-                self._retention,
-                _PRESENCE,
-                _GRANT,
-                keys.digest,
-                readable(claim.name),
-                claim.note,
-                b"1" if join else b"0",
-            ),
-            *more,
+        return (keys.record, keys.index, keys.queue), (
+            claim.owner,
+            ms(claim.ttl),
+            self._retention,
+            keys.digest,
+            f"{readable(claim.name)}\n{claim.note}",
+            1 if join else 0,
+            _PRESENCE,
+            _GRANT,
         )
 
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
@@ -76,13 +78,18 @@ class Scripted:
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Hand the name over, or free it; or withdraw."""
-        keys = keys_of(self._base, claim.key)
-        answer = yield from run(
-            self._release,
-            (keys.record, keys.index, keys.queue),
-            (claim.owner, self._retention, _GRANT, keys.digest),
-        )
+        answer = yield from run(self._release, *self._to_release(claim))
         return bool(answer == 1)
+
+    def release_at_once(self, claim: Claim) -> Command:
+        """Return the one command of `release`, for a server that knows the script."""
+        keys, args = self._to_release(claim)
+        return ("EVALSHA", self._release.sha, 3, *keys, *args)
+
+    def _to_release(self, claim: Claim) -> tuple[Command, Command]:
+        keys = keys_of(self._base, claim.key)
+        args = (claim.owner, self._retention, keys.digest, _GRANT)
+        return (keys.record, keys.index, keys.queue), args
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
         """Renew the claims of one tag."""

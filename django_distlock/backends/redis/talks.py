@@ -48,7 +48,9 @@ def several(commands: Sequence[Command]) -> Talk[list[Any]]:
     return (yield commands)
 
 
-def run(script: Script, keys: Sequence[bytes], args: Sequence[Any], *more: Command) -> Talk[Any]:
+def run(
+    script: Script, keys: Sequence[bytes], args: Sequence[Any], more: Sequence[Command] = ()
+) -> Talk[Any]:
     """Run a script, and the commands after it; return its answer, and with more, all of theirs.
 
     A server that does not know it by its digest, as it was restarted or is another one since, is
