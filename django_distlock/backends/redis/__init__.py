@@ -58,10 +58,11 @@ class RedisBackend(BaseLockBackend):
         super().__init__(alias, conf)
         options.check_together(alias, self.opts)
         require_redis(alias)
-        from redis.exceptions import ConnectionError, NoScriptError, RedisError, WatchError
+        from redis import exceptions as kinds
 
-        self._unknown, self._cut_off, self._outrun = NoScriptError, ConnectionError, WatchError
-        self.store_errors = (RedisError,)
+        self._unknown, self._cut_off = kinds.NoScriptError, kinds.ConnectionError
+        self._asks_again = (kinds.WatchError, kinds.BusyLoadingError)
+        self.store_errors = (kinds.RedisError,)
         self.located = locate(alias, conf.location, self.opts)
         self._clients: Client = connect(self.located, self.command_timeout)
         self._aclients: AsyncClient = aconnect(self.located, self.command_timeout)
@@ -281,8 +282,8 @@ class RedisBackend(BaseLockBackend):
     # -- for the layers above ----------------------------------------------------------------------
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether others wrote each time that a transaction was tried."""
-        return isinstance(error, self._outrun)
+        """Tell whether others wrote each time that it was tried, or the server has just started."""
+        return isinstance(error, self._asks_again)
 
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.located.shown)

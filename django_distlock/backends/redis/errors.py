@@ -11,7 +11,9 @@ def remedy(error: Exception, where: str) -> str:
 
     said = str(error)
     code = said.partition(" ")[0]
-    if isinstance(error, kinds.AuthenticationError) or code in ("WRONGPASS", "NOAUTH"):
+    if isinstance(error, kinds.AuthenticationError) or (
+        code in ("WRONGPASS", "NOAUTH") or "unauthenticated" in said
+    ):
         return f"Look at the user and the password of {where}"
     if isinstance(error, kinds.NoPermissionError) or code == "NOPERM":
         return (
