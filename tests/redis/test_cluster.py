@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from django_distlock import LockBackendError, LockTimeoutError, lock, lock_all
+from django_distlock import Lock, LockBackendError, LockTimeoutError, lock, lock_all
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.keys import keys_of
 from django_distlock.cleaning import clean
@@ -35,9 +36,7 @@ def clustered(cluster: RedisCluster) -> Iterator[RedisBackend]:
         yield opened(cluster.url, CLUSTER=True)
 
 
-def test_the_locks_spread_over_the_nodes(
-    cluster: RedisCluster, clustered: RedisBackend
-) -> None:
+def test_the_locks_spread_over_the_nodes(cluster: RedisCluster, clustered: RedisBackend) -> None:
     claims = [claim(clustered, name) for name in NAMES]
     tokens = [granted(clustered, each) for each in claims]
     assert len({keys_of("distlock:1", each.key).index for each in claims}) > 50
@@ -56,13 +55,19 @@ def test_waiting_on_a_cluster(clustered: RedisBackend) -> None:
         with mine as lease:
             with pytest.raises(LockTimeoutError):
                 started_waiting(clustered, name)
-            thread = started(lambda mine=mine: mine.__enter__() and mine.__exit__(None, None, None))
+            thread = started(partial(enter_and_leave, mine))
             info = clustered.inspect(name)
             assert info is not None
             assert info.fencing_token == lease.fencing_token
         thread.join(LONG)
         assert not thread.is_alive()
         assert not mine.locked()
+
+
+def enter_and_leave(lock: Lock) -> None:
+    """Wait for a lock, and free it."""
+    with lock:
+        pass
 
 
 def started_waiting(backend: RedisBackend, name: str) -> None:
@@ -111,13 +116,16 @@ def test_cleaning_a_cluster(clustered: RedisBackend) -> None:
     assert clustered.release(left)
 
 
-def test_a_node_that_is_no_cluster_client(
-    cluster: RedisCluster, opened: Opener
-) -> None:
+def test_a_node_that_is_no_cluster_client(cluster: RedisCluster, opened: Opener) -> None:
     backend = opened(cluster.url)
     with pytest.raises(LockBackendError, match="'CLUSTER': True"):
-        for name in NAMES:
-            backend.call("release", claim(backend, name))
+        release_all(backend)
+
+
+def release_all(backend: RedisBackend) -> None:
+    """Release what nobody holds, on all nodes."""
+    for name in NAMES:
+        backend.call("release", claim(backend, name))
 
 
 def test_sentinel_names_the_master(opened: Opener, name: str) -> None:
@@ -129,5 +137,31 @@ def test_sentinel_names_the_master(opened: Opener, name: str) -> None:
         async def main() -> None:
             async with lock(name, using=backend.alias):
                 assert len(master.execute("KEYS", "*distlock*").split()) == 2
+
+        asyncio.run(main())
+
+
+def test_a_slot_that_has_moved(opened: Opener) -> None:
+    with RedisCluster(persistent=False) as cluster:
+        backend = opened(cluster.url, CLUSTER=True)
+        mine = claim(backend, "x")
+        tag = keys_of("distlock:1", mine.key).index.decode()
+        slot = cluster.nodes[0].execute("CLUSTER", "KEYSLOT", tag)
+        granted(backend, mine)
+        assert backend.release(mine)
+        owner = next(each for each in cluster.nodes if each.execute("DBSIZE") != "0")
+        other = next(each for each in cluster.nodes if each is not owner)
+        owner.execute("FLUSHALL")  # a slot with keys is not given away like this
+        number = other.execute("CLUSTER", "MYID")
+        for node in (other, owner, *cluster.nodes):
+            node.execute("CLUSTER", "SETSLOT", slot, "NODE", number)
+        later = claim(backend, "x")
+        granted(backend, later)
+        assert other.execute("DBSIZE") != "0"
+        assert [info.name for info in backend.held()] == ["x"]
+
+        async def main() -> None:
+            assert await backend.arenew(later)
+            assert await backend.arelease(later)
 
         asyncio.run(main())

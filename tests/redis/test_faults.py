@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, LockTimeoutError, lock
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.values import Grant
 from tests.proxy import Proxy
@@ -82,9 +82,7 @@ def test_the_answer_to_a_release_is_lost(
 
 
 @pytest.mark.parametrize("to", ["request", "answer"])
-def test_a_connection_reset_in_the_middle(
-    proxy: Proxy, opened: Opener, name: str, to: Any
-) -> None:
+def test_a_connection_reset_in_the_middle(proxy: Proxy, opened: Opener, name: str, to: Any) -> None:
     backend = through(proxy, opened, name)
     for number in range(5):
         mine = claim(backend, f"{name}{number}")
@@ -102,11 +100,9 @@ def test_a_server_that_was_killed_and_comes_back(name: str, opened: Opener) -> N
         lease = mine.acquire()
         assert lease is not None
         got: list[Lease | None] = []
-        with pytest.raises(LockTimeoutError), waiting_for(0.05, waiting):
-            pass
         server.kill()
         with pytest.raises(LockBackendError, match=f"Look at redis://127.0.0.1:{server.port}"):
-            waiting.acquire(wait=0)
+            lock("other", using=backend.alias).acquire(wait=0)
         server.start()
         lease.renew()  # the connection was closed, and the lock was kept
         thread = started(lambda: got.append(waiting.acquire(wait=LONG)))
@@ -118,19 +114,6 @@ def test_a_server_that_was_killed_and_comes_back(name: str, opened: Opener) -> N
         assert theirs is not None
         assert theirs.fencing_token > lease.fencing_token
         theirs.release()
-
-
-class waiting_for:
-    """Enter a block with a lock that is waited for that long."""
-
-    def __init__(self, wait: float, of: Any) -> None:
-        self._lock = lock(of.name, using=of.using, wait=wait)
-
-    def __enter__(self) -> Any:
-        return self._lock.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._lock.__exit__(*error)
 
 
 def test_a_server_that_comes_back_empty(name: str, opened: Opener) -> None:
@@ -174,7 +157,7 @@ def test_a_replica_is_refused(name: str, opened: Opener) -> None:
 
 def test_a_grant_waits_for_replicas(name: str, opened: Opener) -> None:
     with Redis(persistent=False) as master:
-        none = opened(master.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=0.3)
+        none = opened(master.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=0.8)
         for _ in range(2):
             with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):
                 lock(name, using=none.alias).acquire(wait=0)
@@ -255,13 +238,11 @@ def test_scripts_are_sent_again_when_the_server_forgot_them(
     asyncio.run(main())
     for _ in range(2):
         mine = claim(backend, name)
-        for step in (
-            lambda mine=mine: granted(backend, mine),
-            lambda mine=mine: backend.renew(mine),
-            lambda mine=mine: backend.release(mine),
-        ):
+        server.execute("SCRIPT", "FLUSH")
+        granted(backend, mine)
+        for step in (backend.renew, backend.release):
             server.execute("SCRIPT", "FLUSH")
-            assert step()
+            assert step(mine)
     assert int(server.info("number_of_cached_scripts")) >= 1
 
 
@@ -294,18 +275,18 @@ def test_a_transaction_that_others_crossed_is_begun_anew(
     assert info is not None
     assert (info.owner, info.fencing_token) == (theirs.owner, token)
     # So with a release and a renewal: what was read is no longer so.
-    for talk in (backend._way.release(theirs), backend._way.renew([theirs])):
-        looked = wire.ask_all(next(talk), 5.0)
-        commands = talk.send(looked)
-        started_and_done(lambda: backend.release(theirs))
-        newest = claim(backend, name)
-        started_and_done(lambda newest=newest: granted(backend, newest))
-        again = talk.send(wire.ask_all(commands, 5.0))
+    for begin in (backend._way.release, lambda each: backend._way.renew([each])):
+        old, new = theirs, claim(backend, name)
+        step: Any = begin(old)
+        commands = step.send(wire.ask_all(next(step), 5.0))
+        started_and_done(lambda old=old: backend.release(old))
+        started_and_done(lambda new=new: granted(backend, new))
+        again = step.send(wire.ask_all(commands, 5.0))
         with pytest.raises(StopIteration) as stop:
-            talk.send(wire.ask_all(again, 5.0))
+            step.send(wire.ask_all(again, 5.0))
         assert stop.value.value in (False, [False])
-        assert backend.renew(newest)
-        theirs = newest
+        assert backend.renew(new)
+        theirs = new
     assert backend.release(theirs)
 
 

@@ -18,8 +18,9 @@ from ...names import key_of
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .aclients import AsyncClient, Full, aconnect
-from .clients import Client, connect
+from .aclients import AsyncClient, AsyncNodeClient, Full
+from .clients import Client, NodeClient
+from .cluster import AsyncClusterClient, ClusterClient
 from .keys import TAGS, digest_of
 from .location import locate, require_redis
 from .looks import Seen, look, members, some_members
@@ -64,8 +65,11 @@ class RedisBackend(BaseLockBackend):
         self._asks_again = (kinds.WatchError, kinds.BusyLoadingError)
         self.store_errors = (kinds.RedisError,)
         self.located = locate(alias, conf.location, self.opts)
-        self._clients: Client = connect(self.located, self.command_timeout)
-        self._aclients: AsyncClient = aconnect(self.located, self.command_timeout)
+        place, limit = self.located, self.command_timeout
+        self._clients: Client = (ClusterClient if place.nodes else NodeClient)(place, limit)
+        self._aclients: AsyncClient = (AsyncClusterClient if place.nodes else AsyncNodeClient)(
+            place, limit
+        )
         self._way: Scripted | Watched
         self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
