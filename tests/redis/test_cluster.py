@@ -14,9 +14,10 @@ from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.keys import keys_of
 from django_distlock.cleaning import clean
 from django_distlock.flow import run
-from django_distlock.values import CleanPolicy
+from django_distlock.values import Claim, CleanPolicy
 from tests.redis.tools import Opener, claim, granted, opener, started
-from tests.servers import Redis, RedisCluster, Sentinel
+from tests.servers import Redis, RedisCluster, Sentinel, ServerError
+from tests.servers.redis import wait_until
 
 LONG = 20.0
 NAMES = [f"name {number}" for number in range(150)]
@@ -139,6 +140,51 @@ def test_sentinel_names_the_master(opened: Opener, name: str) -> None:
                 assert len(master.execute("KEYS", "*distlock*").split()) == 2
 
         asyncio.run(main())
+        other = opened("redis://nobody/0", SENTINELS=[(sentinel.host, sentinel.port)])
+        with pytest.raises(LockBackendError, match="No master found for 'nobody'"):
+            lock(name, using=other.alias).acquire(wait=0)
+
+
+def test_the_master_that_sentinel_chose_takes_over(opened: Opener, name: str) -> None:
+    with (
+        Redis(persistent=False) as master,
+        Redis(persistent=False, replica_of=master) as replica,
+        Sentinel(master) as sentinel,
+    ):
+        replica.wait_for_link()
+        backend = opened("redis://main/0", SENTINELS=[(sentinel.host, sentinel.port)])
+        mine = claim(backend, name)
+        before = granted(backend, mine)
+        wait_until(lambda: sentinel.execute("SENTINEL", "REPLICAS", "main") != "", "the replica")
+        wait_until(lambda: forced(sentinel), "a failover")
+        wait_until(lambda: replica.info("role") == "master", "the new master")
+        wait_until(lambda: master.info("role") == "slave", "the old master")
+        # The old one refuses to be written to; the connection is made anew, to the new one.
+        later = claim(backend, f"{name}2")
+        wait_until(lambda: answered(backend, later), "the new master's answer")
+        assert replica.info("connected_clients") != "0"
+        assert backend.release(later)
+        backend.release(mine)
+        last = claim(backend, name)
+        assert granted(backend, last) > before
+        assert backend.release(last)
+
+
+def forced(sentinel: Sentinel) -> bool:
+    """Tell whether Sentinel has begun a failover; it needs to know the replica well for that."""
+    try:
+        return sentinel.execute("SENTINEL", "FAILOVER", "main") == "OK"
+    except ServerError:
+        return False
+
+
+def answered(backend: RedisBackend, mine: Claim) -> bool:
+    """Tell whether the lock could be had."""
+    try:
+        backend.call("try_acquire", mine, 1.0)
+    except LockBackendError:
+        return False
+    return True
 
 
 def test_a_slot_that_has_moved(opened: Opener) -> None:

@@ -63,6 +63,7 @@ class AsyncWire:
     """One connection to one Redis, lent to one task at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
+        self._place, self._limit = place, limit
         self._connection = place.aconnection(limit)
         self._used = 0.0
 
@@ -75,6 +76,7 @@ class AsyncWire:
             await self.drop()
         self._used = time.monotonic()
         if not connection.is_connected:
+            await self._place.adirect(connection, self._limit)
             await connection.connect()
         packed = [part for command in commands for part in connection.pack_command(*command)]
         await connection.send_packed_command(packed, check_health=False)
@@ -103,6 +105,8 @@ class AsyncWire:
         except BaseException:
             await self.drop()
             raise
+        if any(map(self._place.was_demoted, answers)):
+            await self.drop()
         return answers
 
     async def drop(self) -> None:

@@ -60,6 +60,7 @@ class Wire:
     def __init__(self, place: Place, limit: float) -> None:
         from redis.exceptions import ResponseError
 
+        self._place = place
         self._said = ResponseError
         self._busy = threading.Lock()
         self._connection = place.connection(limit)
@@ -85,6 +86,7 @@ class Wire:
             connection.update_current_socket_timeout(limit)
         if not connection.is_connected:
             connection.socket_timeout = connection.socket_connect_timeout = limit
+            self._place.direct(connection, limit)
             connection.connect()
 
     def send(self, commands: Sequence[Command], limit: float) -> None:
@@ -107,7 +109,9 @@ class Wire:
                 self._used = now
                 connection.send_packed_command(self._pack(command), check_health=False)
                 return connection.read_response(disconnect_on_error=True)
-            except self._said:
+            except self._said as error:
+                if self._place.was_demoted(error):
+                    connection.disconnect()
                 raise
             except BaseException:
                 connection.disconnect()
@@ -128,6 +132,8 @@ class Wire:
             except BaseException:
                 connection.disconnect()
                 raise
+            if any(map(self._place.was_demoted, answers)):
+                connection.disconnect()
             return answers
 
     def close_idle(self) -> None:
