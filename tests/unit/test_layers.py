@@ -69,7 +69,7 @@ the contract suite starts as processes import what they need once Django is set 
 """
 
 DRIVERS = {
-    "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "kazoo",
+    "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "hiredis", "kazoo",
     "httpx", "requests", "celery", "etcd3", "consul",
 }  # fmt: skip
 
