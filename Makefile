@@ -5,7 +5,7 @@
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
-ALL_STORES := sqlite postgresql mariadb
+ALL_STORES := sqlite postgresql mariadb redis
 STORES ?= $(ALL_STORES)
 ARGS ?=
 RUN := .venv/bin/python
@@ -50,7 +50,7 @@ endif
 
 bench:
 	@scripts/setup bench $(STORES)
-	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(STORES))) $(ARGS)
+	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(filter-out redis,$(STORES)))) $(ARGS)
 
 lint:
 	@scripts/setup tools

@@ -21,7 +21,7 @@ import pytest
 
 from testproject.settings import SQLITE
 from tests.integration import new_database
-from tests.servers import chosen
+from tests.servers import databases
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "SHOP_TEST_MARK"
@@ -152,7 +152,7 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return Shop(SQLITE | {"NAME": str(path)}).migrated()
 
 
-@pytest.fixture(scope="module", params=chosen())
+@pytest.fixture(scope="module", params=databases())
 def outcome(request: pytest.FixtureRequest) -> Outcome:
     """Run the demo on each database."""
     if request.param == "sqlite":

@@ -9,10 +9,10 @@ import pytest
 from testproject.settings import SQLITE
 from tests.integration import new_database
 from tests.integration.test_demo import Shop
-from tests.servers import chosen
+from tests.servers import databases
 
 
-@pytest.fixture(scope="module", params=chosen())
+@pytest.fixture(scope="module", params=databases())
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """Return a shop with data in it, on each database."""
     if request.param == "sqlite":

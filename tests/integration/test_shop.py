@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration import new_database
-from tests.servers import chosen
+from tests.servers import databases
 
 IN_MEMORY = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def manage(*words: str, database: dict[str, Any] | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("store", chosen())
+@pytest.mark.parametrize("store", databases())
 def test_the_shops_own_tests_pass(store: str) -> None:
     database = None if store == "sqlite" else new_database(store, "shop")
     assert "\nOK" in manage("test", "testproject.shop", "--noinput", database=database)

@@ -7,13 +7,25 @@ import os
 from .base import DatabaseServer, Server, ServerError
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
+from .redis import Redis, RedisCluster, Sentinel
 
-__all__ = ["DATABASES", "STORES", "DatabaseServer", "Server", "ServerError", "chosen"]
+__all__ = [
+    "DATABASES",
+    "STORES",
+    "DatabaseServer",
+    "Redis",
+    "RedisCluster",
+    "Sentinel",
+    "Server",
+    "ServerError",
+    "chosen",
+    "databases",
+]
 
 DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES)
+STORES = ("sqlite", *DATABASES, "redis")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 
@@ -23,3 +35,8 @@ def chosen() -> tuple[str, ...]:
     if unknown := sorted(set(words) - set(STORES)):
         raise ValueError(f"DISTLOCK_TEST_STORES names {unknown}; known are {list(STORES)}")
     return tuple(store for store in STORES if store in words)
+
+
+def databases() -> tuple[str, ...]:
+    """Return the chosen stores that Django can use as a database."""
+    return tuple(store for store in chosen() if store == "sqlite" or store in DATABASES)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from . import DATABASES, DatabaseServer, ServerError, chosen, watcher
+from . import DATABASES, DatabaseServer, ServerError, chosen, databases, watcher
 
 HERE = Path(__file__).parent
 CHOSEN = [name for name in chosen() if name in DATABASES]
@@ -327,8 +327,10 @@ def test_a_missing_program_names_the_package(
 def test_chosen_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTLOCK_TEST_STORES", " mariadb  sqlite ")
     assert chosen() == ("sqlite", "mariadb")
+    monkeypatch.setenv("DISTLOCK_TEST_STORES", "redis sqlite")
+    assert (chosen(), databases()) == (("sqlite", "redis"), ("sqlite",))
     monkeypatch.delenv("DISTLOCK_TEST_STORES")
-    assert chosen() == ("sqlite", "postgresql", "mariadb")
+    assert chosen() == ("sqlite", "postgresql", "mariadb", "redis")
     monkeypatch.setenv("DISTLOCK_TEST_STORES", "sqlite oracle")
     with pytest.raises(ValueError, match="oracle"):
         chosen()

@@ -1,0 +1,300 @@
+"""Asking a Redis from event loops: each loop has a few connections, which its tasks share.
+
+A connection is lent for one command, or for a wait. When the loop ends they are closed by it: a
+connection that outlives its loop could not be closed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+from .location import Place
+from .talks import Begin, Command, Talk, one, several
+
+__all__ = ["AsyncClient", "AsyncNodeClient", "AsyncWire", "Full", "acarry_out"]
+
+T = TypeVar("T")
+
+FRESH = 1.0  # as in clients.py
+MOST = 50  # connections of one loop for commands, and as many for waiting
+
+
+class AsyncClient(Protocol):
+    """What the backend asks its Redis through, from event loops."""
+
+    async def ask(self, command: Command, limit: float) -> Any:
+        """Send a command and return its answer, or raise an error of redis-py."""
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read the answers; an error in an answer is one of them."""
+
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        """Carry out a talk, as the clients of threads do."""
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send commands of which one blocks; raise Full when too many tasks do so already."""
+
+    def close_idle(self) -> None:
+        """Have each loop close what nobody uses now."""
+
+    def close(self) -> None:
+        """Have each loop close what it has open."""
+
+
+class Full(Exception):
+    """As many tasks of this loop wait in the server as may."""
+
+
+class AsyncWire:
+    """One connection to one Redis, lent to one task at a time."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self._place, self._limit = place, limit
+        self._connection = place.aconnection(limit)
+        self._used = 0.0
+
+    async def send(self, commands: Sequence[Command]) -> None:
+        """Send commands, connecting before if need be."""
+        connection = self._connection
+        stale = connection.is_connected and time.monotonic() - self._used > FRESH
+        # Closed by the server meanwhile, or with an answer that nobody waited for.
+        if stale and await connection.can_read():
+            await self.drop()
+        self._used = time.monotonic()
+        if not connection.is_connected:
+            await self._place.adirect(connection, self._limit)
+            await connection.connect()
+        packed = [part for command in commands for part in connection.pack_command(*command)]
+        await connection.send_packed_command(packed, check_health=False)
+
+    async def receive(self) -> Any:
+        """Return the next answer; raise it if it is an error of the server's."""
+        return await self._connection.read_response()
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read all answers; errors of the server's are among them."""
+        from redis.exceptions import ResponseError
+        from redis.exceptions import TimeoutError as Overdue
+
+        answers: list[Any] = []
+        try:
+            async with asyncio.timeout(limit):
+                await self.send(commands)
+                for _ in commands:
+                    try:
+                        answers.append(await self.receive())
+                    except ResponseError as error:
+                        answers.append(error)
+        except TimeoutError as error:
+            await self.drop()
+            raise Overdue(f"no answer within {limit:g} s") from error
+        except BaseException:
+            await self.drop()
+            raise
+        if any(map(self._place.was_demoted, answers)):
+            await self.drop()
+        return answers
+
+    async def drop(self) -> None:
+        """Close the connection; the next command opens it anew."""
+        await self._connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close the connection and see it closed."""
+        with suppress(OSError, asyncio.TimeoutError):
+            await self._connection.disconnect()
+
+
+class _LoopWires:
+    """The wires of one event loop."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self._place = place
+        self._limit = limit
+        self._idle: deque[AsyncWire] = deque()
+        self._room = asyncio.Semaphore(MOST)
+        self._waiting = 0
+        self._closed = False
+        self._keeper = self._keep()
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        # A loop closes the generators that were begun on it before it ends (`asyncio.run` and
+        # asgiref do so), and that is the only word that it gives of its end.
+        try:
+            yield
+        finally:
+            await self.aclose()
+
+    async def begin(self) -> None:
+        """Have the loop tell of its end."""
+        await anext(self._keeper)
+
+    @asynccontextmanager
+    async def lent(self, limit: float) -> AsyncIterator[AsyncWire]:
+        """Lend a wire for a command."""
+        from redis.exceptions import TimeoutError as Overdue
+
+        if self._room.locked():
+            try:
+                async with asyncio.timeout(limit):
+                    await self._room.acquire()
+            except TimeoutError as error:
+                raise Overdue(f"all {MOST} connections were in use for {limit:g} s") from error
+        else:
+            await self._room.acquire()
+        try:
+            async with self._wire() as wire:
+                yield wire
+        finally:
+            self._room.release()
+
+    @asynccontextmanager
+    async def lent_for_waiting(self) -> AsyncIterator[AsyncWire]:
+        """Lend a wire for a command that blocks."""
+        if self._waiting >= MOST:
+            raise Full
+        self._waiting += 1
+        try:
+            async with self._wire() as wire:
+                yield wire
+        finally:
+            self._waiting -= 1
+
+    @asynccontextmanager
+    async def _wire(self) -> AsyncIterator[AsyncWire]:
+        wire = self._idle.pop() if self._idle else AsyncWire(self._place, self._limit)
+        try:
+            yield wire
+        finally:
+            if self._closed:
+                await wire.close()
+            else:
+                self._idle.append(wire)
+
+    async def aclose(self) -> None:
+        """Close what is idle now, and the rest when it is given back."""
+        self._closed = True
+        await self.close_idle()
+
+    async def close_idle(self) -> None:
+        """Close what is idle now."""
+        while self._idle:
+            await self._idle.popleft().close()
+
+    async def finish(self) -> None:
+        """Close, and have the loop know of it."""
+        await self._keeper.aclose()
+
+
+class AsyncNodeClient:
+    """Wires to one Redis for each event loop."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, _LoopWires]] = {}
+
+    async def _wires(self) -> _LoopWires:
+        if self._pid != os.getpid():
+            _parked.append(self._loops)
+            self._reset()
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(id(loop))
+        if found is not None and found[0] is loop and not found[1]._closed:
+            return found[1]
+        wires = _LoopWires(self.place, self._limit)
+        with self._mutex:
+            for number, (other, _) in list(self._loops.items()):
+                if other.is_closed():
+                    del self._loops[number]
+            self._loops[id(loop)] = loop, wires
+        await wires.begin()
+        return wires
+
+    async def ask(self, command: Command, limit: float) -> Any:
+        return await self.converse(lambda: one(command), limit)
+
+    async def ask_all(
+        self, commands: Sequence[Command], limit: float, *, resend: bool = True
+    ) -> list[Any]:
+        return await self.converse(lambda: several(commands), limit, resend=resend)
+
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        from redis.exceptions import ConnectionError
+
+        wires = await self._wires()
+        async with wires.lent(limit) as wire:
+            try:
+                return await acarry_out(begin(), wire.ask_all, limit)
+            except ConnectionError:
+                if not resend:
+                    raise
+                # Closed by the server since it was last used, perhaps.
+                return await acarry_out(begin(), wire.ask_all, limit)
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        wires = await self._wires()
+        async with wires.lent_for_waiting() as wire:
+            return await wire.ask_all(commands, limit)
+
+    def close_idle(self) -> None:
+        for loop, wires in list(self._loops.values()):
+            _on(loop, wires.close_idle)
+
+    def close(self) -> None:
+        with self._mutex:
+            found = list(self._loops.values())
+            self._loops.clear()
+        for loop, wires in found:
+            _on(loop, wires.finish)
+
+
+async def acarry_out(
+    talk: Talk[T], ask: Callable[[Sequence[Command], float], Awaitable[list[Any]]], limit: float
+) -> T:
+    """Send what a talk yields, and send it the answers."""
+    try:
+        commands = next(talk)
+        while True:
+            commands = talk.send(await ask(commands, limit))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+_parked: list[Any] = []  # as in clients.py
+
+
+_closing: set[asyncio.Task[None]] = set()  # else nothing would keep them until they are done
+
+
+def _on(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Have a loop, of whatever thread, close something; one that has ended has done so."""
+
+    def begin() -> None:
+        task = asyncio.ensure_future(close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    if not loop.is_closed():
+        with suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(begin)

@@ -1,0 +1,289 @@
+"""LOCATION, read and judged: where a Redis is, how to connect to it, and what its keys begin with.
+
+A LOCATION is an alias of CACHES, of django-redis or of Django's own Redis cache, or a URL.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.cache import caches
+from django.core.cache.backends.base import InvalidCacheBackendError
+
+from ...exceptions import InvalidLockBackendError
+
+__all__ = ["PROTOCOL", "Place", "locate", "locate_all", "require_redis"]
+
+PROTOCOL = "distlock:1"
+"""What every key begins with: the number is that of how the keys are read and written."""
+
+# What a connection of ours takes over from a pool or a URL; the rest is ours to say.
+_KEPT = {
+    *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
+    *("socket_keepalive", "socket_keepalive_options", "socket_type"),
+}
+
+
+def require_redis(alias: str) -> None:
+    """Raise InvalidLockBackendError unless redis-py is installed."""
+    try:
+        import redis
+    except ImportError as error:
+        raise InvalidLockBackendError(
+            f"DISTLOCKS[{alias!r}]: the driver of Redis is not installed: "
+            "pip install django-distlock[redis]."
+        ) from error
+    del redis
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One Redis, or one cluster of it.
+
+    ``shown`` is its address for people, without a password, and ``base`` what its keys begin with.
+    """
+
+    shown: str
+    base: str
+    facts: Mapping[str, Any] = field(repr=False)
+    """What its connections are made with."""
+    kind: str = "tcp"
+    """``"tcp"``, ``"tls"`` or ``"unix"``."""
+    sentinel: Any = field(default=None, repr=False)
+    """(hosts and ports, the name of the service, what to connect to the sentinels with)."""
+    nodes: tuple[tuple[str, int], ...] = ()
+    """Of a cluster, the nodes that are asked first for all the others."""
+
+    def connection(self, limit: float) -> Any:
+        """Return a connection that is not open yet, and waits up to ``limit`` for anything."""
+        from redis import connection
+
+        return self._make(connection, limit, limit)
+
+    def aconnection(self, limit: float) -> Any:
+        """Return a connection for asyncio; only its connecting is limited."""
+        from redis.asyncio import connection
+
+        return self._make(connection, limit, None)
+
+    def _make(self, kinds: Any, limit: float, answers: float | None) -> Any:
+        names = {"tcp": "", "tls": "SSL", "unix": "UnixDomainSocket"}
+        kind = getattr(kinds, f"{names[self.kind]}Connection")
+        return kind(**self._given(limit), socket_timeout=answers)
+
+    def direct(self, connection: Any, limit: float) -> None:
+        """Point a connection that is not open at the master of now, if Sentinel knows it."""
+        if self.sentinel is None:
+            return
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+        from redis.sentinel import Sentinel
+
+        hosts, service, how = self.sentinel
+        manager: Any = _manager(Sentinel, Retry(NoBackoff(), 0), hosts, how, limit)
+        try:
+            connection.host, connection.port = manager.discover_master(service)
+        finally:
+            for each in manager.sentinels:
+                each.close()
+
+    def was_demoted(self, answer: object) -> bool:
+        """Tell whether a server says that it is no master, while Sentinel knows of another."""
+        if self.sentinel is None or not isinstance(answer, Exception):
+            return False
+        from redis.exceptions import ReadOnlyError
+
+        return isinstance(answer, ReadOnlyError)
+
+    async def adirect(self, connection: Any, limit: float) -> None:
+        """Point as `direct`."""
+        if self.sentinel is None:
+            return
+        from redis.asyncio.retry import Retry
+        from redis.asyncio.sentinel import Sentinel
+        from redis.backoff import NoBackoff
+
+        hosts, service, how = self.sentinel
+        manager: Any = _manager(Sentinel, Retry(NoBackoff(), 0), hosts, how, limit)
+        try:
+            connection.host, connection.port = await manager.discover_master(service)
+        finally:
+            for each in manager.sentinels:
+                await each.aclose()
+
+    def _given(self, limit: float) -> dict[str, Any]:
+        # Without a "retry" nothing is resent: that is decided above, where the command is known.
+        return {
+            **self.facts,
+            "socket_connect_timeout": limit,
+            "decode_responses": False,
+            "protocol": 2,
+        }
+
+
+def _manager(kind: Any, retry: Any, hosts: Any, how: Mapping[str, Any], limit: float) -> Any:
+    limits = {"socket_timeout": limit, "socket_connect_timeout": limit, "retry": retry}
+    return kind(hosts, sentinel_kwargs={**limits, **how})
+
+
+def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
+    """Return where LOCATION is: an alias of CACHES (by default ``"default"``) or a URL.
+
+    ``options`` are the judged OPTIONS: ``CLUSTER``, ``SENTINELS`` and ``SENTINEL_KWARGS`` are asked
+    for here.
+    """
+    where = f"DISTLOCKS[{alias!r}]['LOCATION']"
+    if options.get("CLUSTER"):
+        return _cluster(where, location)
+    location = "default" if location is None else location
+    if not isinstance(location, str):
+        raise InvalidLockBackendError(
+            f"{where} is an alias of CACHES or a URL such as 'redis://localhost:6379/0', not "
+            f"{type(location).__name__}."
+        )
+    if "://" not in location:
+        return _of_cache(where, location)
+    place = _of_url(where, location)
+    if hosts := options.get("SENTINELS"):
+        service = place.facts.get("host")
+        if not service:
+            raise InvalidLockBackendError(
+                f"{where}: with SENTINELS the host of the URL is the name of the service, as in "
+                "'redis://mymaster/0'."
+            )
+        facts = {key: value for key, value in place.facts.items() if key not in ("host", "port")}
+        how = options.get("SENTINEL_KWARGS", {})
+        return Place(place.shown, place.base, facts, place.kind, (tuple(hosts), service, how))
+    return place
+
+
+def locate_all(alias: str, location: Any) -> list[Place]:
+    """Return where each of a list of URLs is."""
+    where = f"DISTLOCKS[{alias!r}]['LOCATION']"
+    if not isinstance(location, list | tuple) or not location:
+        raise InvalidLockBackendError(
+            f"{where} is a list of URLs such as 'redis://one:6379/0', not {location!r}."
+        )
+    places = []
+    for url in location:
+        if not isinstance(url, str) or "://" not in url:
+            raise InvalidLockBackendError(f"{where}: {url!r} is no URL of a Redis.")
+        places.append(_of_url(where, url))
+    return places
+
+
+def _of_url(where: str, url: str) -> Place:
+    from redis import connection
+
+    driver: Any = connection  # of which parts are untyped
+    shown = _without_password(url)
+    scheme, _, rest = url.partition("://")
+    scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
+    try:
+        given: dict[str, Any] = dict(driver.parse_url(f"{scheme}://{rest}"))
+    except ValueError as error:
+        raise InvalidLockBackendError(
+            f"{where}: {shown!r} is no URL of a Redis: {error}. "
+            "Known are redis://, rediss:// (TLS) and unix://."
+        ) from error
+    given.pop("connection_class", None)
+    if unknown := sorted(
+        key for key in given if not _is_kept(key) and key not in driver.URL_QUERY_ARGUMENT_PARSERS
+    ):
+        raise InvalidLockBackendError(
+            f"{where}: {shown!r} has unknown arguments: {', '.join(unknown)}."
+        )
+    if scheme == "unix" and not given.get("path"):
+        raise InvalidLockBackendError(f"{where}: {shown!r} names no socket file.")
+    kind = {"rediss": "tls", "unix": "unix"}.get(scheme, "tcp")
+    facts = {key: value for key, value in given.items() if _is_kept(key)}
+    return Place(shown, PROTOCOL, facts, kind)
+
+
+def _is_kept(key: str) -> bool:
+    return key in _KEPT or key.startswith("ssl_")
+
+
+def _without_password(url: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        return url.partition("://")[0] + "://..."
+    user, at, host = parts.netloc.rpartition("@")
+    user = f"{user.partition(':')[0]}:***" if ":" in user else user
+    return f"{parts.scheme}://{user}{at}{host}{parts.path}"
+
+
+def _cluster(where: str, location: Any) -> Place:
+    urls = [location] if isinstance(location, str) else location
+    if not isinstance(urls, list | tuple) or not urls:
+        raise InvalidLockBackendError(
+            f"{where}: with CLUSTER it is the URL of a node, or a list of such URLs."
+        )
+    places = []
+    for url in urls:
+        if not isinstance(url, str) or "://" not in url:
+            raise InvalidLockBackendError(f"{where}: {url!r} is no URL of a node of the cluster.")
+        places.append(_of_url(where, url))
+    if any(place.kind == "unix" or place.facts.get("db") for place in places):
+        raise InvalidLockBackendError(
+            f"{where}: a cluster has neither socket files nor databases other than 0."
+        )
+    nodes = tuple(
+        (str(place.facts.get("host", "localhost")), int(place.facts.get("port", 6379)))
+        for place in places
+    )
+    shown = ", ".join(place.shown for place in places)
+    others = {key: v for key, v in places[0].facts.items() if key not in ("host", "port", "db")}
+    return Place(shown, PROTOCOL, others, places[0].kind, nodes=nodes)
+
+
+def _of_cache(where: str, location: str) -> Place:
+    """Take over how a cache connects, and its KEY_PREFIX and VERSION."""
+    try:
+        cache: Any = caches[location]
+    except InvalidCacheBackendError as error:
+        raise InvalidLockBackendError(
+            f"{where}: CACHES has no alias {location!r}. Name one of {sorted(caches.settings)}, or "
+            "give a URL such as 'redis://localhost:6379/0'."
+        ) from error
+    pool = _pool_of(cache)
+    if pool is None:
+        raise InvalidLockBackendError(
+            f"{where}: CACHES[{location!r}] is {type(cache).__module__}.{type(cache).__name__}, "
+            "which is no cache on one Redis: locks need one of django-redis (its default, herd or "
+            "sentinel client) or Django's own, or a URL."
+        )
+    base = str(cache.make_key(PROTOCOL))
+    given = {key: v for key, v in pool.connection_kwargs.items() if _is_kept(key) and v is not None}
+    names = {each.__name__ for each in pool.connection_class.__mro__}
+    kind = "tls" if "SSLConnection" in names else "tcp"
+    if "UnixDomainSocketConnection" in names:
+        kind = "unix"
+    shown = f"CACHES[{location!r}]"
+    manager = getattr(pool, "sentinel_manager", None)
+    if manager is None:
+        return Place(shown, base, given, kind)
+    hosts = tuple(
+        (
+            each.connection_pool.connection_kwargs["host"],
+            each.connection_pool.connection_kwargs["port"],
+        )
+        for each in manager.sentinels
+    )
+    how = dict(manager.sentinel_kwargs)
+    return Place(shown, base, given, kind, (hosts, pool.service_name, how))
+
+
+def _pool_of(cache: Any) -> Any:
+    """Return the pool of a cache on one Redis; None for another one."""
+    client = getattr(cache, "client", None)
+    if client is not None and hasattr(client, "get_client") and not hasattr(client, "get_server"):
+        return getattr(client.get_client(write=True), "connection_pool", None)
+    own = getattr(cache, "_cache", None)  # Django's
+    if own is not None and hasattr(own, "get_client"):
+        return getattr(own.get_client(None, write=True), "connection_pool", None)
+    return None
