@@ -90,16 +90,23 @@ class Lock(Guard[Lease], Decorates):
     def _bound_to(self, arguments: Mapping[str, Any]) -> Lock:
         return replace(self, name=fill(self.name, arguments, self.using))
 
-    def _obtain(self, wait: Wait, until: str | None) -> Flow[Lease]:
+    def _obtain(self, wait: Wait, until: str | None, owner: str | None = None) -> Flow[Lease]:
         given = self.wait if wait is UNSET else wait
         given = locks[self.using].conf.wait if given is UNSET else given
         patience = check_wait(given, name=self._plain_name(), alias=self.using)
-        return self._obtain_in(patience, patience, until)
+        return self._obtain_in(patience, patience, until, owner)
 
     def _obtain_in(
-        self, left: float | None, patience: float | None, until: str | None
+        self,
+        left: float | None,
+        patience: float | None,
+        until: str | None,
+        owner: str | None = None,
     ) -> Flow[Lease]:
-        """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds."""
+        """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds.
+
+        As a new owner, or as the ``owner`` that may hold it already and was handed to us.
+        """
         name = self._plain_name()
         backend = locks[self.using]
         if (most := backend.longest_wait) is not None:
@@ -119,7 +126,7 @@ class Lock(Guard[Lease], Decorates):
         blocks: list[Block] = []
         if until is not None or backend.conf.in_transaction == "error":
             blocks = yield from self._transactions(name, until)
-        claim = Claim(name, key, secrets.token_hex(16), ttl, note)
+        claim = Claim(name, key, owner or secrets.token_hex(16), ttl, note)
         place = backend.place()
         started = backend.clock()
         answer = yield from flow.acquire(

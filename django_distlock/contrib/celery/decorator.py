@@ -1,0 +1,180 @@
+"""`locked_task`: a Celery task that runs under a lock."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from celery import Celery, shared_task
+from celery.app.task import Task
+from celery.contrib.django.task import DjangoTask
+
+from ...decorators import check_function, is_coroutine
+from ...durations import UNSET, Duration, Unset, Wait, check_ttl
+from ...exceptions import InvalidLockError
+from ...lock import Name, lock
+from .once import OnceTask
+from .running import under_lock
+from .spec import OnContention, OnDuplicate, TaskLock
+
+__all__ = ["locked_task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def locked_task(
+    name: Name,
+    /,
+    *,
+    using: str = ...,
+    ttl: Duration | Unset = ...,
+    wait: Wait = ...,
+    renew: bool | Unset = ...,
+    max_hold: Wait = ...,
+    metadata: Mapping[str, Any] | None = ...,
+    on_contention: OnContention | None = ...,
+    default: Any = ...,
+    contention_retries: int | None = ...,
+    min_hold: Duration | None = ...,
+    once: bool = ...,
+    queue_ttl: Duration = ...,
+    on_duplicate: OnDuplicate = ...,
+    app: Celery | None = ...,
+    bind: Literal[False] = ...,
+    **options: Any,
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+
+@overload
+def locked_task(
+    name: Name,
+    /,
+    *,
+    using: str = ...,
+    ttl: Duration | Unset = ...,
+    wait: Wait = ...,
+    renew: bool | Unset = ...,
+    max_hold: Wait = ...,
+    metadata: Mapping[str, Any] | None = ...,
+    on_contention: OnContention | None = ...,
+    default: Any = ...,
+    contention_retries: int | None = ...,
+    min_hold: Duration | None = ...,
+    once: bool = ...,
+    queue_ttl: Duration = ...,
+    on_duplicate: OnDuplicate = ...,
+    app: Celery | None = ...,
+    bind: Literal[True],
+    **options: Any,
+) -> Callable[[Callable[Concatenate[Any, P], R]], Task[P, R]]: ...
+
+
+def locked_task(
+    name: Name,
+    /,
+    *,
+    using: str = "default",
+    ttl: Duration | Unset = UNSET,
+    wait: Wait = UNSET,
+    renew: bool | Unset = UNSET,
+    max_hold: Wait = UNSET,
+    metadata: Mapping[str, Any] | None = None,
+    on_contention: OnContention | None = None,
+    default: Any = None,
+    contention_retries: int | None = None,
+    min_hold: Duration | None = None,
+    once: bool = False,
+    queue_ttl: Duration = 3600,
+    on_duplicate: OnDuplicate = "existing",
+    app: Celery | None = None,
+    bind: bool = False,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes a function a Celery task that runs under a lock.
+
+    It takes the place of ``@shared_task``, or with ``app`` of ``@app.task``, and their options.
+
+    - ``name``: a template over the task's arguments, such as ``"report:{tenant}"``, or a callable
+      that is given them and returns the name. The ``self`` of ``bind=True`` is none of them.
+    - ``on_contention``: what a task does at its start when somebody else holds the lock:
+      ``"raise"`` fails with LockNotAcquiredError; ``"skip"`` ends it with the result ``default``;
+      ``"retry"`` sends it again for when the holder's ttl may have run out; ``"wait"`` waits for
+      up to ``wait`` and then fails with LockTimeoutError. Or a callable, called in place of the
+      task with what the task is given. Left out: ``"raise"``, with ``once``: ``"retry"``.
+    - ``wait``: seconds or timedelta to wait first. Left out: 0, with ``"wait"`` the alias's WAIT.
+    - ``contention_retries``: how often ``"retry"`` sends it again; None: without a limit. These do
+      not count as retries of the task.
+    - ``min_hold``: seconds or timedelta for which the lock is held from the start on, though the
+      task has succeeded before: for a beat on each of several hosts.
+    - ``once``: take the lock already when the task is sent, and keep it until the task has ended,
+      over its retries. Who sends it meanwhile sends nothing, and is given the AsyncResult of the
+      task that is there; with ``on_duplicate="raise"`` LockNotAcquiredError.
+    - ``queue_ttl``: seconds or timedelta for which a lock outlives a message that no worker takes
+      (``once``); from its eta on.
+    - The others are those of `lock`, and those of the task.
+
+    A task that fails frees the lock at once. One that lost its lease fails with LeaseLostError
+    when it ends; `current_lease` gives it its lease before. Raises InvalidLockError for options out
+    of range, and for a template that names what is no argument of the task.
+    """
+    if on_contention is None:
+        on_contention = "retry" if once else "raise"
+    if wait is UNSET and on_contention != "wait":
+        wait = 0
+    guard = lock(
+        name,
+        using=using,
+        ttl=ttl,
+        wait=wait,
+        renew=renew,
+        max_hold=max_hold,
+        metadata=metadata,
+        reentrant=False if once else UNSET,
+    )
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        _check(function, using)
+        spec = TaskLock(
+            lock=guard,
+            signature=_signature(function, bind),
+            on_contention=on_contention,
+            default=default,
+            contention_retries=contention_retries,
+            min_hold=None if min_hold is None else check_ttl(min_hold, what="min_hold"),
+            once=once,
+            queue_ttl=check_ttl(queue_ttl, what="queue_ttl"),
+            on_duplicate=on_duplicate,
+        )
+        given = dict(options)
+        if once:
+            base = given.get("base") or (DjangoTask if app is None else app.Task)
+            given["base"] = type(f"Once{base.__name__}", (OnceTask, base), {"abstract": True})
+            given["distlock"] = spec
+        make: Any = shared_task if app is None else app.task
+        return make(bind=True, **given)(under_lock(function, spec, bind=bind))
+
+    return decorate
+
+
+def _check(function: Any, using: str) -> None:
+    if hasattr(type(function), "_get_current_object") or isinstance(function, Task):
+        raise InvalidLockError(
+            "locked_task takes the place of @shared_task and @app.task: leave that away and give "
+            "its options to locked_task",
+            alias=using,
+        )
+    check_function(function)
+    if is_coroutine(function):
+        raise InvalidLockError(f"Celery runs no coroutines: {function!r}", alias=using)
+
+
+def _signature(function: Callable[..., Any], bind: bool) -> inspect.Signature:
+    """Return the signature of what is sent: without the ``self`` of a bound task."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if bind and not parameters:
+        raise InvalidLockError(f"{function!r} with bind=True takes the task as first argument")
+    return signature.replace(parameters=parameters[1:]) if bind else signature

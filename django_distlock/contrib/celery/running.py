@@ -1,0 +1,185 @@
+"""A task's body under its lock: taking, contention, and the end of the lease."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import celery
+from celery.app.task import Task
+from celery.exceptions import Reject, Retry
+
+from ... import flow
+from ...decorators import done
+from ...durations import MIN_TTL
+from ...exceptions import (
+    LockBackendError,
+    LockNotAcquiredError,
+    LockNotHeldError,
+)
+from ...held import State
+from ...lease import Lease
+from .spec import TaskLock
+from .ticket import Ticket
+
+__all__ = ["current_lease", "finish", "keep", "under_lock"]
+
+logger = logging.getLogger("django_distlock")
+
+LEAST_COUNTDOWN = 0.1
+JITTER = 0.25  # of the countdown, so that those who were refused together do not come together
+
+
+def current_lease() -> Lease:
+    """Return the lease of the task that runs now: for `Lease.check`, or its fencing token.
+
+    Raises LockNotHeldError where no task runs under a lock.
+    """
+    task: Any = celery.current_task
+    lease = vars(task.request).get("lease") if task else None
+    if not isinstance(lease, Lease):
+        raise LockNotHeldError("No task of locked_task() is running here")
+    return lease
+
+
+def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> Callable[..., Any]:
+    """Return ``function`` as the body of a bound task that runs under its lock."""
+
+    @functools.wraps(function)
+    def run(task: Task[Any, Any], /, *args: Any, **kwargs: Any) -> Any:
+        body = functools.partial(function, task) if bind else function
+        request = task.request
+        sent = not request.called_directly
+        ticket = Ticket.of(request.headers, request.id) if sent and spec.once else None
+        try:
+            name = ticket.name if ticket else spec.name_of(args, kwargs)
+            lease = _take(spec, task, name, ticket)
+        except LockNotAcquiredError as error:
+            given = (task, *args) if bind else args
+            return _contended(spec, task, error, given, kwargs)
+        request.lease = lease  # type: ignore[attr-defined]
+        if spec.once and sent:
+            result = done(body(*args, **kwargs), function)
+            lease.check()
+            return result  # and OnceTask.__call__ ends the lease: it knows whether there is a retry
+        try:
+            result = done(body(*args, **kwargs), function)
+        except BaseException as error:
+            flow.run(lease._leave(error))
+            raise
+        finish(spec, lease)
+        return result
+
+    # Celery reads from it what may be sent.
+    first = inspect.Parameter("_task", inspect.Parameter.POSITIONAL_ONLY)
+    shown = [*spec.signature.parameters.values()]
+    run.__signature__ = spec.signature.replace(parameters=[first, *shown])  # type: ignore[attr-defined]
+    return run
+
+
+def _take(spec: TaskLock, task: Task[Any, Any], name: str, ticket: Ticket | None) -> Lease:
+    lock = spec.lock_of(name, task.name, task.request.id)
+    if ticket is None or not ticket.owner:
+        lease = spec.obtain(lock)
+    elif not (task.request.delivery_info or {}).get("redelivered"):
+        return spec.obtain(lock, ticket.owner)
+    else:
+        # It was delivered before, and perhaps still runs there: a broker that hears nothing of a
+        # message for long gives it to somebody else. So being the owner is not enough.
+        try:
+            lease = spec.obtain(replace(lock, wait=0))
+        except LockNotAcquiredError as error:
+            if error.retry_after is None or error.retry_after <= spec.ttl:
+                raise
+            return spec.obtain(lock, ticket.owner)  # longer than it ever is when running: not begun
+    if spec.once and not task.request.called_directly:
+        # What is sent by a retry has to find the lock that was taken now.
+        ticket = Ticket(name, lease._hold.claim.owner, task.request.id)
+        task.request.headers = ticket.added_to(task.request.headers)
+    return lease
+
+
+# -- when somebody else holds it -------------------------------------------------------------------
+
+
+def _contended(
+    spec: TaskLock,
+    task: Task[Any, Any],
+    error: LockNotAcquiredError,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    request = task.request
+    here = request.called_directly or request.is_eager  # there is nobody who would run it later
+    # One that was delivered before is held up by itself, by a run that was killed: never dropped.
+    ticket = Ticket.of(request.headers, request.id) if spec.once else None
+    itself = ticket is not None and bool(ticket.owner)
+    if (spec.on_contention == "retry" or itself) and not here:
+        raise _again(spec, task, error)
+    if callable(spec.on_contention):
+        return spec.on_contention(*args, **kwargs)
+    if spec.on_contention == "skip":
+        logger.info("Task %s[%s] is skipped: %s", task.name, request.id, error)
+        return spec.default
+    raise error
+
+
+def _again(spec: TaskLock, task: Task[Any, Any], error: LockNotAcquiredError) -> Exception:
+    """Send the task again for when the holder's lease may have run out; return what says so.
+
+    It does not count as one of the task's retries: those are for its failures.
+    """
+    request = task.request
+    name = error.name or ""
+    before = Ticket.of(request.headers, request.id) or Ticket(name, "", request.id)
+    # Without the owner: it belongs to a run that may still go on.
+    ticket = replace(before, owner="", waits=before.waits + 1)
+    if spec.contention_retries is not None and ticket.waits > spec.contention_retries:
+        return error
+    left = spec.ttl if error.retry_after is None else min(error.retry_after, spec.ttl)
+    countdown = max(left, LEAST_COUNTDOWN) * (1 + random.uniform(0, JITTER))  # noqa: S311 - no secret
+    signature = task.signature_from_request(
+        request,
+        countdown=countdown,
+        retries=request.retries,
+        headers=ticket.added_to(request.headers),
+    )
+    try:
+        signature.apply_async()
+    except Exception as failed:  # noqa: BLE001 - as Celery's own retry() does
+        return Reject(failed, requeue=False)
+    when: Any = countdown  # to its types a Real, which no float is
+    return Retry(exc=error, when=when, sig=signature)
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def finish(spec: TaskLock, lease: Lease) -> None:
+    """End the lease of a task that succeeded, or leave it until its min_hold is over.
+
+    Raises LeaseLostError when it was lost. A store that fails now takes nothing away from the work.
+    """
+    hold = lease._hold
+    left = (spec.min_hold or 0.0) - (hold.backend.clock() - hold.acquired)
+    try:
+        if left >= MIN_TTL:
+            keep(lease, left)
+        else:
+            flow.run(lease._leave(None))
+    except LockBackendError as error:
+        logger.error("The task has ended: %s", error)  # noqa: TRY400 - it says all
+
+
+def keep(lease: Lease, seconds: float) -> None:
+    """Leave the lock in the store for ``seconds`` from now, and forget about it."""
+    try:
+        lease.renew(seconds)
+    finally:
+        lease._hold.move(State.ACTIVE, State.DETACHED)
+        lease._done = True

@@ -1,0 +1,87 @@
+"""`TaskLock`: what `locked_task` was told, judged once, when the task is defined."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ... import flow
+from ...decorators import arguments_of, check_fields, fill
+from ...durations import UNSET, check_ttl
+from ...exceptions import InvalidLockError, UnsupportedOperationError
+from ...handler import locks
+from ...lease import Lease
+from ...lock import Lock
+
+__all__ = ["DUPLICATE", "ON_CONTENTION", "OnContention", "OnDuplicate", "TaskLock"]
+
+OnContention = Literal["raise", "skip", "retry", "wait"] | Callable[..., Any]
+OnDuplicate = Literal["existing", "raise"]
+
+ON_CONTENTION = ("raise", "skip", "retry", "wait")
+DUPLICATE = ("existing", "raise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLock:
+    """The lock of a task, with what to do when somebody else holds it.
+
+    ``signature`` is that of the task's function as it is sent, without the ``self`` of a bound one.
+    """
+
+    lock: Lock
+    signature: inspect.Signature
+    on_contention: OnContention
+    default: Any
+    contention_retries: int | None
+    min_hold: float | None
+    once: bool
+    queue_ttl: float
+    on_duplicate: OnDuplicate
+
+    def __post_init__(self) -> None:
+        check_fields(self.lock.name, self.signature, self.lock.using)
+        name = None if callable(self.lock.name) else self.lock.name
+
+        def refuse(message: str) -> InvalidLockError:
+            return InvalidLockError(message, name=name, alias=self.lock.using)
+
+        if not callable(self.on_contention) and self.on_contention not in ON_CONTENTION:
+            raise refuse(
+                f"on_contention is one of {', '.join(map(repr, ON_CONTENTION))}, or a callable, "
+                f"not {self.on_contention!r}"
+            )
+        if self.on_duplicate not in DUPLICATE:
+            raise refuse(f"on_duplicate is 'existing' or 'raise', not {self.on_duplicate!r}")
+        tries = self.contention_retries
+        if tries is not None and (isinstance(tries, bool) or not isinstance(tries, int)):
+            raise refuse(f"contention_retries is an int or None, not {tries!r}")
+
+    @property
+    def ttl(self) -> float:
+        """The seconds for which a renewal is good while the task runs."""
+        ttl = self.lock.ttl if self.lock.ttl is not UNSET else locks[self.lock.using].conf.ttl
+        return check_ttl(ttl)
+
+    def name_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the lock's name for a call with these arguments."""
+        arguments = arguments_of(self.signature, tuple(args), kwargs)
+        return fill(self.lock.name, arguments, self.lock.using)
+
+    def lock_of(self, name: str, task: str, task_id: str | None) -> Lock:
+        """Return the lock ``name``, beside which it stands in the store whose it is."""
+        known = {"task": task} | ({"task_id": task_id} if task_id else {})
+        return replace(self.lock, name=name, metadata={**(self.lock.metadata or {}), **known})
+
+    def obtain(self, lock: Lock, owner: str | None = None) -> Lease:
+        """Acquire; of ``owner`` it is taken again at once if that holds it already."""
+        if (self.once or self.min_hold) and not locks[lock.using].hands_over:
+            raise UnsupportedOperationError(
+                "A lock of this backend ends with its connection, so it cannot be kept for a "
+                "message or by min_hold: use another backend",
+                name=str(lock.name),
+                alias=lock.using,
+            )
+        return flow.run(lock._obtain(UNSET, None, owner))

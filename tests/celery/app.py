@@ -1,0 +1,31 @@
+"""The Celery app of the tests, for this process and for the workers that it starts."""
+
+from __future__ import annotations
+
+import os
+
+import django
+from celery import Celery
+from celery.signals import setup_logging
+from django.apps import apps
+
+if not apps.ready:  # in a worker
+    django.setup()
+
+BROKER = os.environ.get("DISTLOCK_TEST_BROKER", "redis://127.0.0.1:1/0")
+
+app = Celery("distlock-tests", broker=BROKER, backend=BROKER, include=["tests.celery.tasks"])
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": int(os.environ.get("DISTLOCK_TEST_VISIBILITY", "600"))
+    },
+    task_publish_retry=False,
+    worker_prefetch_multiplier=1,
+    result_expires=600,
+)
+
+
+@setup_logging.connect
+def quiet(**_: object) -> None:
+    """Leave logging as Django's settings have it."""

@@ -1,0 +1,62 @@
+"""A broker, and a worker of each pool, for the tests of a module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Redis, chosen
+
+if TYPE_CHECKING:
+    from tests.celery.board import Board
+    from tests.celery.workers import Worker
+
+collect_ignore_glob = [] if "redis" in chosen() else ["test_*.py"]
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[Redis]:
+    """Start the broker, before the app is imported, which reads where it is."""
+    with Redis(persistent=False) as server:
+        os.environ["DISTLOCK_TEST_BROKER"] = server.url()
+        yield server
+        del os.environ["DISTLOCK_TEST_BROKER"]
+
+
+@pytest.fixture(scope="package")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the workers write."""
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="package")
+def workers(broker: Redis, logs: Path) -> Iterator[dict[str, Worker]]:
+    """Start a worker of each pool, at the same time; its queue has the pool's name."""
+    from tests.celery.workers import Worker
+
+    found = {pool: Worker(pool, logs, pool=pool) for pool in ("prefork", "threads")}
+    try:
+        for worker in found.values():
+            worker.ready()
+        yield found
+    finally:
+        for worker in found.values():
+            worker.kill()
+
+
+@pytest.fixture
+def board(broker: Redis) -> Board:
+    """Return what tests and tasks talk by."""
+    from tests.celery.board import Board
+
+    return Board()
+
+
+@pytest.fixture
+def tag() -> str:
+    """Return a word that no other test uses."""
+    return os.urandom(6).hex()
