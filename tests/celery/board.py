@@ -17,7 +17,9 @@ class Board:
 
     def __init__(self) -> None:
         url = os.environ["DISTLOCK_TEST_BROKER"].rpartition("/")[0] + "/5"
-        self.client: Any = redis.Redis.from_url(url, decode_responses=True)
+        self.client: Any = redis.Redis.from_url(
+            url, decode_responses=True, socket_timeout=LIMIT + 5
+        )
 
     def say(self, tag: str, word: str) -> None:
         """Add a word to what is said under ``tag``."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers import Redis, chosen
+from tests.servers import Redis, chosen, databases
 
 if TYPE_CHECKING:
     from tests.celery.board import Board
@@ -60,3 +60,17 @@ def board(broker: Redis) -> Board:
 def tag() -> str:
     """Return a word that no other test uses."""
     return os.urandom(6).hex()
+
+
+@pytest.fixture(params=[*databases(), "redis"])
+def tasks(request: pytest.FixtureRequest, workers: dict[str, Worker]) -> Any:
+    """Return the tasks of each store, with workers that take them."""
+    from tests.celery.tasks import TASKS
+
+    return TASKS[str(request.param)]
+
+
+@pytest.fixture(params=["prefork", "threads"])
+def queue(request: pytest.FixtureRequest) -> str:
+    """Return the queue of each pool."""
+    return str(request.param)

@@ -8,6 +8,7 @@ from typing import Any
 from celery.app.task import Task
 from django.conf import settings
 
+from django_distlock import LockNotAcquiredError
 from django_distlock.contrib.celery import current_lease, locked_task
 from tests.celery.app import app
 from tests.celery.board import Board
@@ -65,8 +66,76 @@ class Tasks:
         def calls(self: Task[Any, Any], tag: str) -> str:
             return held_up(tag)
 
+        @task("held", min_hold=1.5, on_contention="skip", default="skipped")
+        def holds(tag: str, fail: bool = False) -> str:
+            if fail:
+                raise OSError("it failed")
+            return "done"
+
+        @task(
+            "reported",
+            autoretry_for=(LockNotAcquiredError, OSError),
+            max_retries=50,
+            retry_kwargs={"countdown": 0.1},
+        )
+        def autoretried(tag: str) -> str:
+            board = Board()
+            board.say(tag, "begin")
+            board.pass_gate(tag)
+            if board.said(tag).count("begin") == 1:
+                raise OSError("it failed")
+            return "done"
+
+        @task("once", once=True)
+        def once(tag: str) -> str:
+            return held_up(tag)
+
+        @task("late", once=True, acks_late=True, on_contention="skip")
+        def late(tag: str) -> str:
+            return held_up(tag)
+
+        @task("late plain", acks_late=True, on_contention="retry")
+        def late_plain(tag: str) -> str:
+            return held_up(tag)
+
+        @task("retried", once=True, autoretry_for=(OSError,), retry_kwargs={"countdown": 1})
+        def retried(tag: str) -> str:
+            board = Board()
+            board.say(tag, "begin")
+            board.pass_gate(tag)
+            if board.said(tag).count("begin") == 1:
+                raise OSError("it failed")
+            return "done"
+
+        @task("soft", once=True, soft_time_limit=1)
+        def soft(tag: str) -> str:
+            return held_up(tag)
+
+        @task("hard", once=True, time_limit=1, ttl=30)
+        def hard(tag: str) -> str:
+            return held_up(tag)
+
+        @task("counted", once=True, ttl=0.5)
+        def counted(tag: str, number: int) -> int:
+            Board().say(tag, "run")
+            return number
+
+        @task("fails", once=True)
+        def fails(tag: str) -> None:
+            raise OSError("it failed")
+
+        self.holds, self.autoretried, self.once, self.late = holds, autoretried, once, late
+        self.late_plain, self.retried, self.soft, self.hard = late_plain, retried, soft, hard
+        self.counted, self.fails = counted, fails
         self.raises, self.skips, self.waits, self.retries = raises, skips, waits, retries
         self.retries_once, self.calls = retries_once, calls
+
+
+@app.task(name="total")
+def total(numbers: list[int], tag: str) -> int:
+    """Add the results of a chord."""
+    Board().say(tag, "total")
+    return sum(numbers)
 
 
 TASKS = {using: Tasks(using) for using in ALIASES}

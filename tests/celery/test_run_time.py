@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_distlock import LockNotAcquiredError, locks
-from tests.servers import databases
+from django_distlock import LeaseLostError, LockNotAcquiredError, lock, locks
+from tests.celery.sending import LIMIT, send
 
 if TYPE_CHECKING:
     from tests.celery.board import Board
-    from tests.celery.workers import Worker
-
-LIMIT = 20
-Workers = dict[str, "Worker"]
-
-
-@pytest.fixture(params=[*databases(), "redis"])
-def tasks(request: pytest.FixtureRequest, workers: Workers) -> Any:
-    """The tasks of each store."""
-    from tests.celery.tasks import TASKS
-
-    return TASKS[str(request.param)]
-
-
-@pytest.fixture(params=["prefork", "threads"])
-def queue(request: pytest.FixtureRequest) -> str:
-    """The queue of each pool."""
-    return str(request.param)
-
-
-def send(task: Any, tag: str, queue: str = "prefork") -> Any:
-    """Send a task to the worker of a pool."""
-    return task.apply_async((tag,), queue=queue)
 
 
 def test_raise(tasks: Any, board: Board, tag: str, queue: str) -> None:
@@ -95,11 +73,9 @@ def test_callable(tasks: Any, board: Board, tag: str) -> None:
 def test_a_lock_is_renewed_in_the_pool_and_shows_its_task(
     board: Board, tag: str, queue: str, tasks: Any
 ) -> None:
-    import time
-
     result = send(tasks.raises, tag, queue)
     board.wait_for(tag, "begin")
-    time.sleep(0.3)
+    time.sleep(1.3)  # longer than the ttl
     using = tasks.raises.name.split(".")[0]
     info = locks[using].inspect(f"raise:{tag}")
     assert info is not None
@@ -107,3 +83,39 @@ def test_a_lock_is_renewed_in_the_pool_and_shows_its_task(
     board.open_gate(tag)
     result.get(timeout=LIMIT)
     assert locks[using].inspect(f"raise:{tag}") is None
+
+
+def test_min_hold_outlasts_the_task(tasks: Any, tag: str) -> None:
+    assert send(tasks.holds, tag).get(timeout=LIMIT) == "done"
+    assert send(tasks.holds, tag).get(timeout=LIMIT) == "skipped"
+    using = tasks.holds.name.split(".")[0]
+    with lock(f"held:{tag}", using=using, wait=LIMIT):  # it ends by itself
+        pass
+
+
+def test_min_hold_is_not_for_a_task_that_failed(tasks: Any, tag: str) -> None:
+    failed = tasks.holds.apply_async((tag, True), queue="prefork")
+    with pytest.raises(OSError, match="it failed"):
+        failed.get(timeout=LIMIT)
+    assert send(tasks.holds, tag).get(timeout=LIMIT) == "done"
+
+
+def test_autoretry_for_takes_the_lock_anew(tasks: Any, board: Board, tag: str) -> None:
+    result = send(tasks.autoretried, tag)
+    board.wait_for(tag, "begin")
+    other = send(tasks.autoretried, tag)  # its contention is retried by Celery
+    board.open_gate(tag, 3)
+    assert result.get(timeout=LIMIT) == "done"
+    assert other.get(timeout=LIMIT) == "done"
+
+
+def test_a_lost_lease_is_the_tasks_error(tasks: Any, board: Board, tag: str) -> None:
+    using = tasks.raises.name.split(".")[0]
+    result = send(tasks.raises, tag)
+    board.wait_for(tag, "begin")
+    locks[using].force_release(f"raise:{tag}")
+    time.sleep(0.7)  # a third of the ttl, after which it is told
+    board.open_gate(tag)
+    with pytest.raises(LeaseLostError):
+        result.get(timeout=LIMIT)
+    assert board.said(tag) == ["begin"]  # current_lease().check() has stopped it
