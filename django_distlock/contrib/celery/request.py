@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from dataclasses import dataclass
 from typing import Any
 
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker.request import Request
+from kombu.asynchronous import get_event_loop
 
+from ... import clock
+from ...exceptions import LockBackendError
 from ...handler import locks
 from ...values import Claim
-from ...watchdog import abandon
+from ...worker import close_connections
 from .spec import TaskLock
 from .ticket import Ticket
 
 __all__ = ["OnceRequest"]
+
+logger = logging.getLogger("django_distlock")
+
+LOOK = 0.1  # seconds between two looks at a process that is being killed
+AGAIN = 1.0  # seconds between two attempts at a store that fails
 
 # What a worker's main process is told when a process of its pool has ended with its task.
 GONE = (Terminated, TimeLimitExceeded, WorkerLostError, SystemExit, KeyboardInterrupt)
@@ -35,7 +46,7 @@ class OnceRequest(Request):
         """Note a time limit; at the hard one the process is killed."""
         super().on_timeout(soft, timeout)
         if not soft:
-            self._free()
+            self._free(self.worker_pid)
 
     def on_failure(
         self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False
@@ -45,7 +56,7 @@ class OnceRequest(Request):
         error = getattr(error, "exc", error)  # it may be wrapped, to carry its traceback
         super().on_failure(exc_info, send_failed_event, return_ok)
         if isinstance(error, GONE) and not self._is_retried(error):
-            self._free()
+            self._free(self.worker_pid)
 
     def _is_retried(self, error: BaseException) -> bool:
         """Tell whether Celery sends the task of a lost process again, with its lock."""
@@ -56,14 +67,57 @@ class OnceRequest(Request):
             return False
         return task.max_retries is None or self.request_dict.get("retries", 0) < task.max_retries
 
-    def _free(self) -> None:
+    def _free(self, pid: Any = None) -> None:
+        """Free the lock, once the process ``pid`` is gone: Celery tells of it before it kills."""
         ticket = Ticket.of(self.request_dict, self.id)
         if self._freed or ticket is None or not ticket.owner:
             return
         self._freed = True
         task: Any = self.task
         spec: TaskLock = task.distlock
-        backend = locks[spec.lock.using]
-        claim = Claim(ticket.name, backend.key(ticket.name), ticket.owner, spec.ttl)
-        # In the background: a store that hangs must not stop the worker.
-        abandon(backend, claim, backend.place())
+        claim = Claim(ticket.name, locks[spec.lock.using].key(ticket.name), ticket.owner, spec.ttl)
+        _Freeing(spec.lock.using, claim, pid, clock.now() + max(spec.ttl, 10 * AGAIN))()
+
+
+@dataclass(frozen=True, slots=True)
+class _Freeing:
+    """A release on the thread that forks the pool, by and by.
+
+    Not on a thread beside it, as elsewhere: a process that is forked while another thread is inside
+    of a driver inherits that driver's locks, held for ever. SQLite's hung so.
+    """
+
+    using: str
+    claim: Claim
+    pid: Any
+    end: float
+
+    def __call__(self) -> None:
+        """Release, or look again later."""
+        if _lives(self.pid):
+            self._later(LOOK)
+            return
+        try:
+            locks[self.using].call("release", self.claim, name=self.claim.name)
+        except LockBackendError as error:
+            if not self._later(AGAIN):
+                logger.warning("Of a task that is gone: %s", error)
+        finally:
+            close_connections()  # else the processes of the pool would inherit them
+
+    def _later(self, seconds: float) -> bool:
+        hub = get_event_loop()
+        if hub is None or clock.now() > self.end:
+            return False  # it ends with its ttl
+        hub.call_later(seconds, self)
+        return True
+
+
+def _lives(pid: Any) -> bool:
+    if not isinstance(pid, int):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
