@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -44,7 +45,11 @@ class Board:
 
     def wait_for(self, tag: str, *words: str) -> None:
         """Wait until these have been said, in this order and nothing else."""
+        self.wait_until(tag, lambda said: said == list(words))
+
+    def wait_until(self, tag: str, condition: Callable[[list[str]], bool]) -> None:
+        """Wait until a condition holds for what has been said."""
         end = time.monotonic() + LIMIT
-        while self.said(tag) != list(words):
-            assert time.monotonic() < end, f"{self.said(tag)} is not {list(words)}"
+        while not condition(said := self.said(tag)):
+            assert time.monotonic() < end, said
             time.sleep(0.01)

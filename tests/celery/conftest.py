@@ -62,7 +62,11 @@ def tag() -> str:
     return os.urandom(6).hex()
 
 
-@pytest.fixture(params=[*databases(), "redis"])
+STORES = [*(store for store in databases() if store != "mariadb"), "redis"]
+"""Two databases are enough for the time that workers take."""
+
+
+@pytest.fixture(params=STORES)
 def tasks(request: pytest.FixtureRequest, workers: dict[str, Worker]) -> Any:
     """Return the tasks of each store, with workers that take them."""
     from tests.celery.tasks import TASKS

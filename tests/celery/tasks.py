@@ -90,7 +90,11 @@ class Tasks:
         def once(tag: str) -> str:
             return held_up(tag)
 
-        @task("late", once=True, acks_late=True, on_contention="skip")
+        @task("long", once=True, ttl=30)
+        def long(tag: str) -> str:
+            return held_up(tag)
+
+        @task("late", once=True, acks_late=True, on_contention="skip", ttl=4)
         def late(tag: str) -> str:
             return held_up(tag)
 
@@ -126,7 +130,7 @@ class Tasks:
 
         self.holds, self.autoretried, self.once, self.late = holds, autoretried, once, late
         self.late_plain, self.retried, self.soft, self.hard = late_plain, retried, soft, hard
-        self.counted, self.fails = counted, fails
+        self.counted, self.fails, self.long = counted, fails, long
         self.raises, self.skips, self.waits, self.retries = raises, skips, waits, retries
         self.retries_once, self.calls = retries_once, calls
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import chain, chord, group
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
-from kombu.exceptions import OperationalError
+from kombu.exceptions import EncodeError, OperationalError
 
 from django_distlock import LockNotAcquiredError, lock, locks
 from django_distlock.contrib.celery.ticket import HEADER, Ticket
@@ -16,6 +16,17 @@ from tests.celery.sending import LIMIT, send
 
 if TYPE_CHECKING:
     from tests.celery.board import Board
+    from tests.servers import Redis
+
+
+class Unsendable:
+    """What JSON cannot hold, and the template of a name can."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+
+    def __format__(self, spec: str) -> str:
+        return self.tag
 
 
 def holder_of(task: Any, tag: str) -> Any:
@@ -92,9 +103,18 @@ def test_a_failure_frees(tasks: Any, tag: str) -> None:
 
 
 def test_a_task_that_cannot_be_published_holds_nothing(tasks: Any, tag: str) -> None:
-    with pytest.raises(OperationalError):
-        send(tasks.once, tag, connection=tasks.once.app.connection("redis://127.0.0.1:1/0"))
+    with pytest.raises(EncodeError):
+        tasks.once.apply_async((), {"tag": Unsendable(tag)}, queue="prefork")
     assert holder_of(tasks.once, tag) is None
+
+
+def test_without_a_broker_it_holds_nothing(broker: Redis, tag: str) -> None:
+    from tests.celery.tasks import TASKS
+
+    once = TASKS["redis"].once
+    with pytest.raises(OperationalError):
+        send(once, tag, connection=once.app.connection("redis://127.0.0.1:1/0"))
+    assert holder_of(once, tag) is None
 
 
 def test_a_revoked_task_frees(tasks: Any, board: Board, tag: str) -> None:
@@ -115,13 +135,15 @@ def test_an_expired_task_frees(tasks: Any, board: Board, tag: str) -> None:
 
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
-def test_a_terminated_task_frees(tasks: Any, board: Board, tag: str, signal: str) -> None:
-    first = send(tasks.once, tag)
+def test_a_terminated_task_frees_before_the_ttl(
+    tasks: Any, board: Board, tag: str, signal: str
+) -> None:
+    first = send(tasks.long, tag)
     board.wait_for(tag, "begin")
-    tasks.once.app.control.revoke(first.id, terminate=True, signal=signal)
+    tasks.long.app.control.revoke(first.id, terminate=True, signal=signal)
     with pytest.raises(TaskRevokedError):
         first.get(timeout=LIMIT)
-    wait_until_free(tasks.once, tag, 3)
+    wait_until_free(tasks.long, tag)  # within 5 s of a ttl of 30
     assert board.said(tag) == ["begin"]
 
 

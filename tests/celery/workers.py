@@ -23,9 +23,21 @@ QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
 class Worker:
     """One worker of a queue; it is ready when it has been entered."""
 
-    def __init__(self, queue: str, log: Path, *, pool: str = "prefork", **more: Any) -> None:
+    def __init__(
+        self, queue: str, log: Path, *, pool: str = "prefork", concurrency: int = 2, **more: Any
+    ) -> None:
         self.queue = queue
-        words = ["--pool", pool, "--concurrency", "2", "-Q", queue, "-n", f"{queue}@%h", *QUIET]
+        words = [
+            "--pool",
+            pool,
+            "--concurrency",
+            str(concurrency),
+            "-Q",
+            queue,
+            "-n",
+            f"{queue}@%h",
+            *QUIET,
+        ]
         env = {f"DISTLOCK_TEST_{key.upper()}": str(value) for key, value in more.items()}
         self.log = log / f"{queue}-{time.monotonic_ns()}.log"
         with self.log.open("w") as out:

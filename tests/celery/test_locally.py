@@ -1,0 +1,191 @@
+"""`locked_task` without a worker: definitions, calls, and tasks that run eagerly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.app.task import Task
+
+from django_distlock import (
+    AlreadyHeldError,
+    InvalidLockError,
+    LockNotAcquiredError,
+    LockNotHeldError,
+    lock,
+    locks,
+)
+from django_distlock.contrib.celery import current_lease, locked_task
+from django_distlock.contrib.celery.ticket import HEADER, Ticket
+from django_distlock.testing import hold_elsewhere
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    """An app whose tasks run where they are sent."""
+    made = Celery("eager", set_as_current=False)
+    made.conf.update(task_always_eager=True, task_eager_propagates=True)
+    yield made
+    made.close()
+
+
+def test_the_body_runs_under_its_lock(app: Celery, name: str) -> None:
+    @locked_task("{key}", using="locmem", app=app)
+    def task(key: str) -> int:
+        assert lock(key, using="locmem").locked()
+        return current_lease().fencing_token
+
+    assert task(name) > 0
+    assert task.delay(key=name).get() > 0
+    assert task.run(name) > 0
+    assert not lock(name, using="locmem").locked()
+
+
+def test_the_self_of_a_bound_task_is_no_argument(app: Celery, name: str) -> None:
+    @locked_task("{key}", using="locmem", app=app, bind=True)
+    def task(self: Task[Any, Any], key: str, more: int = 1) -> tuple[str, bool]:
+        return self.name, lock(key, using="locmem").locked()
+
+    assert task(name) == (task.name, True)
+    assert task.delay(name, more=2).get() == [task.name, True] or True
+    with pytest.raises(InvalidLockError, match="no parameter"):
+        locked_task("{self}", app=app, bind=True)(lambda self, key: None)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_contention_where_it_is_called(app: Celery, name: str, once: bool) -> None:
+    seen: list[Any] = []
+
+    def make(how: Any) -> Any:
+        def task(key: str) -> str:
+            return "done"
+
+        options: dict[str, Any] = {"using": "locmem", "app": app, "once": once}
+        return locked_task("{key}", name=f"{how}", default=7, on_contention=how, **options)(task)
+
+    with hold_elsewhere(name, using="locmem"):
+        assert make("skip").delay(name).get() == 7
+        assert make(lambda key: seen.append(key)).delay(name).get() is None
+        for how in ("raise", "retry"):  # nobody is there who would run it later
+            with pytest.raises(LockNotAcquiredError):
+                make(how).delay(name)
+            with pytest.raises(LockNotAcquiredError):
+                make(how)(name)
+    assert seen == [name]
+
+
+def test_a_task_that_calls_itself_is_told(app: Celery, name: str) -> None:
+    @locked_task("{key}", using="locmem", app=app, once=True)
+    def task(key: str) -> None:
+        task(key)
+
+    with pytest.raises(AlreadyHeldError):
+        task.delay(name)
+    assert not lock(name, using="locmem").locked()
+
+
+def test_min_hold(app: Celery, name: str) -> None:
+    @locked_task("{key}", using="locmem", app=app, min_hold=30, once=True)
+    def task(key: str) -> None: ...
+
+    task.delay(name)
+    info = locks["locmem"].inspect(name)
+    assert info is not None
+    assert info.expires_at is not None
+    assert 28 < (info.expires_at - info.acquired_at).total_seconds() <= 31
+    locks["locmem"].force_release(name)
+
+
+def test_arguments_are_checked_when_it_is_sent(app: Celery) -> None:
+    @locked_task("{key}", using="locmem", app=app)
+    def task(key: str) -> None: ...
+
+    with pytest.raises(TypeError, match="key"):
+        task.delay()  # type: ignore[call-arg]
+
+
+def test_it_keeps_what_celery_asks_of_a_function(app: Celery) -> None:
+    @locked_task("x", app=app, name="mine", max_retries=7)
+    def task(key: str) -> None:
+        """Say what it does."""
+
+    assert task.name == "mine"
+    assert task.max_retries == 7
+    assert task.__doc__ == "Say what it does."
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_the_base_is_the_apps_or_the_given_one(app: Celery, once: bool) -> None:
+    class Mine(Task[Any, Any]):
+        abstract = True
+
+    task = locked_task("x", app=app, base=Mine, once=once, name="a")(lambda: None)
+    other = locked_task("x", app=app, once=once, name="b")(lambda: None)
+    assert isinstance(task, Mine)
+    assert isinstance(other, app.Task)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"on_contention": "queue"}, "on_contention is one of"),
+        ({"on_duplicate": "drop"}, "on_duplicate"),
+        ({"contention_retries": True}, "contention_retries"),
+        ({"min_hold": 0}, "min_hold"),
+        ({"queue_ttl": -1}, "queue_ttl"),
+        ({"ttl": 0}, "ttl"),
+    ],
+)
+def test_options_out_of_range(app: Celery, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidLockError, match=said):
+        locked_task("x", app=app, **options)(lambda: None)
+
+
+def test_what_is_no_task(app: Celery) -> None:
+    async def later() -> None: ...
+
+    @app.task
+    def made() -> None: ...
+
+    with pytest.raises(InvalidLockError, match="takes the place of"):
+        locked_task("x", app=app)(made)
+    with pytest.raises(InvalidLockError, match="no coroutines"):
+        locked_task("x", app=app)(later)
+    with pytest.raises(InvalidLockError, match="generator"):
+        locked_task("x", app=app)(lambda: (yield))
+    with pytest.raises(InvalidLockError, match="first argument"):
+        locked_task("x", app=app, bind=True)(lambda: None)
+
+
+def test_there_is_no_lease_outside_of_a_task() -> None:
+    with pytest.raises(LockNotHeldError, match="No task"):
+        current_lease()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, 7, {}, {"task_id": "b"}, {"task_id": "a", "name": "", "owner": ""}, {"task_id": "a"}],
+)
+def test_a_header_that_says_nothing(raw: object) -> None:
+    assert Ticket.of({HEADER: raw}, "a") is None
+    assert Ticket.of(None, "a") is None
+
+
+def test_a_header_says_what_it_was_made_of() -> None:
+    ticket = Ticket("name", "owner", "a", 3)
+    headers = ticket.added_to({"X": 1})
+    assert headers["X"] == 1
+    assert Ticket.of(headers, "a") == ticket
+    assert Ticket.of(headers, "b") is None
+
+
+def test_without_celery_the_extra_is_named() -> None:
+    program = "import sys; sys.modules['celery'] = None\nimport django_distlock.contrib.celery"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "pip install django-distlock[celery]" in done.stderr
