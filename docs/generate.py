@@ -228,8 +228,9 @@ def _docstring(thing: object) -> str:
 def _entry(path: str) -> str:
     owner_path, _, name = path.rpartition(".")
     owner = None
-    # A class stands in a module; before the first dot there is one.
-    found = import_string(f"django_distlock.{owner_path}") if "." in owner_path else None
+    # A class stands in a module, whose name has no capital.
+    is_class = owner_path.rpartition(".")[2][:1].isupper()
+    found = import_string(f"django_distlock.{owner_path}") if is_class else None
     if isinstance(found, type):
         owner = found
         thing = inspect.getattr_static(owner, name)

@@ -5,6 +5,7 @@ Nothing has to be set. These environment variables change the defaults:
 ``SHOP_DATABASE``   a ``DATABASES`` entry as JSON, used in place of the SQLite file
 ``SHOP_DISTLOCKS``  more ``DISTLOCKS`` aliases as JSON, added to ``default``
 ``SHOP_REDIS``      the URL of a Redis, for the aliases "redis", "redis-transactions" and "getset"
+``SHOP_BROKER``     the URL of a broker for Celery; without it tasks run where they are sent
 ``SHOP_DEBUG``      ``0`` turns debug pages off
 """
 
@@ -118,6 +119,11 @@ DISTLOCKS: dict[str, Any] = {
     # More aliases go here; `manage.py demo` runs each one that works over several processes.
     **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
 }
+
+CELERY_BROKER_URL = os.environ.get("SHOP_BROKER", "memory://")
+CELERY_RESULT_BACKEND = os.environ.get("SHOP_BROKER")
+CELERY_TASK_ALWAYS_EAGER = "SHOP_BROKER" not in os.environ
+CELERY_TASK_EAGER_PROPAGATES = True
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"

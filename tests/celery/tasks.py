@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from celery.app.task import Task
@@ -13,10 +14,11 @@ from django_distlock.contrib.celery import current_lease, locked_task
 from tests.celery.app import app
 from tests.celery.board import Board
 
-ALIASES = [
+ALIASES: list[str] = [
     alias for alias in ("sqlite", "postgresql", "mariadb", "redis") if alias in settings.DISTLOCKS
 ]
 TTL = 1.0
+Decorator = Callable[[Callable[..., Any]], Any]
 
 
 def held_up(tag: str) -> str:
@@ -38,9 +40,10 @@ class Tasks:
     """The tasks of one alias."""
 
     def __init__(self, using: str) -> None:
-        def task(name: str, **options: Any) -> Any:
-            options = {"using": using, "ttl": TTL, "app": app} | options
-            return locked_task(f"{name}:{{tag}}", name=f"{using}.{name}", **options)
+        def task(name: str, **options: Any) -> Decorator:
+            given: dict[str, Any] = {"using": using, "ttl": TTL, "app": app} | options
+            made: Decorator = locked_task(f"{name}:{{tag}}", name=f"{using}.{name}", **given)
+            return made
 
         @task("raise", on_contention="raise")
         def raises(tag: str) -> str:
@@ -142,4 +145,4 @@ def total(numbers: list[int], tag: str) -> int:
     return sum(numbers)
 
 
-TASKS = {using: Tasks(using) for using in ALIASES}
+TASKS: dict[str, Tasks] = {using: Tasks(using) for using in ALIASES}

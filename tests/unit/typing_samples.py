@@ -33,6 +33,7 @@ from django_distlock import (
 )
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.commands import locked_command
+from django_distlock.contrib.celery import current_lease, locked_task
 from django_distlock.testing import (
     aassert_held,
     alose,
@@ -291,3 +292,22 @@ async def versions() -> None:
     except StaleVersionError as error:
         assert_type(error.pks, tuple[object, ...])
         assert_type(error.attempts, int)
+
+
+@locked_task("report:{tenant}", on_contention="retry", max_retries=5)
+def report(tenant: str, year: int = 2024) -> int:
+    assert_type(current_lease(), Lease)
+    return year
+
+
+@locked_task("import:{tenant}", once=True, bind=True, min_hold=timedelta(minutes=1))
+def load(self: Any, tenant: str) -> str:
+    return tenant
+
+
+def tasks() -> None:
+    assert_type(report("acme"), int)
+    assert_type(load.delay("acme").get(), str)
+    load.delay(5)  # type: ignore[arg-type]
+    report.delay("acme", day=1)  # type: ignore[call-arg]
+    locked_task("a", on_contention="queue")  # type: ignore[call-overload]

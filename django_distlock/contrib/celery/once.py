@@ -144,7 +144,7 @@ class OnceTask(Task[Any, Any]):
         return result
 
     def _settle(self, error: BaseException | None) -> None:
-        lease = vars(self.request).pop("lease", None)
+        lease = vars(self.request).pop("distlock_lease", None)
         if lease is None:
             return  # it did not obtain the lock
         if error is None:

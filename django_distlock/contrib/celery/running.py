@@ -7,10 +7,10 @@ import inspect
 import logging
 import random
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-import celery
 from celery.app.task import Task
 from celery.exceptions import Reject, Retry
 
@@ -35,14 +35,16 @@ LEAST_COUNTDOWN = 0.1
 JITTER = 0.25  # of the countdown, so that those who were refused together do not come together
 
 
+_current: ContextVar[Lease | None] = ContextVar("django_distlock_task", default=None)
+
+
 def current_lease() -> Lease:
     """Return the lease of the task that runs now: for `Lease.check`, or its fencing token.
 
     Raises LockNotHeldError where no task runs under a lock.
     """
-    task: Any = celery.current_task
-    lease = vars(task.request).get("lease") if task else None
-    if not isinstance(lease, Lease):
+    lease = _current.get()
+    if lease is None:
         raise LockNotHeldError("No task of locked_task() is running here")
     return lease
 
@@ -62,18 +64,23 @@ def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> C
         except LockNotAcquiredError as error:
             given = (task, *args) if bind else args
             return _contended(spec, task, error, given, kwargs)
-        request.lease = lease  # type: ignore[attr-defined]
-        if spec.once and sent:
-            result = done(body(*args, **kwargs), function)
-            lease.check()
-            return result  # and OnceTask.__call__ ends the lease: it knows whether there is a retry
+        token = _current.set(lease)
         try:
-            result = done(body(*args, **kwargs), function)
-        except BaseException as error:
-            flow.run(lease._leave(error))
-            raise
-        finish(spec, lease)
-        return result
+            if spec.once and sent:
+                # OnceTask.__call__ ends it, which knows whether there is a retry.
+                request.distlock_lease = lease  # type: ignore[attr-defined]
+                result = done(body(*args, **kwargs), function)
+                lease.check()
+                return result
+            try:
+                result = done(body(*args, **kwargs), function)
+            except BaseException as error:
+                flow.run(lease._leave(error))
+                raise
+            finish(spec, lease)
+            return result
+        finally:
+            _current.reset(token)
 
     # Celery reads from it what may be sent.
     first = inspect.Parameter("_task", inspect.Parameter.POSITIONAL_ONLY)
