@@ -34,6 +34,7 @@ from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
 from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
+from django_distlock.contrib import celery  # noqa: E402, F401 - found by its path
 
 BACKENDS: tuple[type[BaseLockBackend], ...] = (
     TableBackend,
@@ -228,9 +229,8 @@ def _docstring(thing: object) -> str:
 def _entry(path: str) -> str:
     owner_path, _, name = path.rpartition(".")
     owner = None
-    # A class stands in a module, whose name has no capital.
-    is_class = owner_path.rpartition(".")[2][:1].isupper()
-    found = import_string(f"django_distlock.{owner_path}") if is_class else None
+    # A class stands in a module; before the first dot there is one.
+    found = import_string(f"django_distlock.{owner_path}") if "." in owner_path else None
     if isinstance(found, type):
         owner = found
         thing = inspect.getattr_static(owner, name)
