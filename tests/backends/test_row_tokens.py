@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from unittest import mock
 
 import pytest
 from django.db import connections
@@ -13,6 +14,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.models import RowLock, RowToken
+from django_distlock.values import Claim, Grant, Refusal
 from tests.backends.rowlocks import (
     CLOCK,
     on_servers,
@@ -42,6 +44,32 @@ def test_a_waiters_token_is_drawn_after_its_wait(store: str, name: str) -> None:
     theirs = waiter.result()
     assert theirs.fencing_token > late
     theirs.release()
+
+
+@on_servers
+@pytest.mark.parametrize(("ttl", "anew"), [(10.0, True), (100.0, False)])
+def test_a_waiters_lease_ends_before_the_servers_limit(
+    store: str, name: str, ttl: float, anew: bool
+) -> None:
+    """The limit runs from the grant, of which the waiter learns 0.2 s later."""
+    backend = row(f"row-{store}")
+    lease = taken(name, f"row-{store}")
+    claim = Claim(name, backend.key(name), "later", ttl)
+    asked = time.monotonic()
+    assert isinstance(backend.try_acquire(claim, 1.0), Refusal)
+    lease.release()
+    time.sleep(0.2)
+    kind = type(backend.dialect())
+    with mock.patch.object(kind, "renew", autospec=True, side_effect=kind.renew) as renew:
+        answer = backend.try_acquire(claim, 1.0)
+    passed = time.monotonic() - asked
+    assert isinstance(answer, Grant)
+    assert renew.called is anew
+    if anew:
+        assert answer.valid_for == ttl
+    else:
+        assert ttl - passed <= answer.valid_for <= ttl - 0.2
+    assert backend.release(claim)
 
 
 @on_servers
