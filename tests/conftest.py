@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
+from tests import redlock
 from tests.servers import DATABASES, DatabaseServer, chosen
 
 SERVERS: dict[str, DatabaseServer] = {}
@@ -46,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
             SERVERS[store] = kind().start()
             databases[store] = SERVERS[store].create_database("distlock")
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
+    redlock.start()
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 
     import django
@@ -80,6 +82,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the servers; their folders go with them."""
     for server in SERVERS.values():
         server.stop()
+    redlock.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()

@@ -12,7 +12,7 @@ from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
 
-__all__ = ["open_files", "sockets_in_use"]
+__all__ = ["open_files", "sockets_in_use", "sockets_to"]
 
 
 def _targets() -> Iterator[str]:
@@ -45,6 +45,11 @@ def sockets_in_use(backend: BaseLockBackend, port: int) -> int:
     Not counted are those that nobody uses, see `close_idle`.
     """
     close_idle(backend)
+    return sockets_to(port)
+
+
+def sockets_to(port: int) -> int:
+    """Return how many connections this process has to a port of this machine."""
     ours = {target[8:-1] for target in _targets() if target.startswith("socket:[")}
     count = 0
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:

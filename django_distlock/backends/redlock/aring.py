@@ -233,15 +233,15 @@ class _LoopRings:
             while True:
                 answers = await ring.ask(operation.send(answers))
         except StopIteration as stop:
+            await self._give_back(ring)
             result: T = stop.value
+            return result
         except QuorumError:
             await self._give_back(ring)
             raise
         except BaseException:
             await ring.drop()  # what was sent, and not read, is not known
             raise
-        await self._give_back(ring)
-        return result
 
     async def _give_back(self, ring: AsyncRing) -> None:
         if self.closed or len(self._idle) >= IDLE:

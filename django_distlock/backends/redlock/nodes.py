@@ -102,7 +102,7 @@ class Cluster:
 
         if self._ended.is_set():
             return
-        connection = node.place.connection(min(self.limit, 1.0))
+        connection: Any = node.place.connection(min(self.limit, 1.0))
         with suppress(RedisError, OSError):
             connection.connect()
             node.down = None

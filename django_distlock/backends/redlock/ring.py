@@ -211,15 +211,15 @@ class Rings:
             while True:
                 answers = ring.ask(operation.send(answers))
         except StopIteration as stop:
+            self._give_back(ring)
             result: T = stop.value
+            return result
         except QuorumError:
             self._give_back(ring)
             raise
         except BaseException:
             ring.close()  # what was sent, and not read, is not known
             raise
-        self._give_back(ring)
-        return result
 
     def _give_back(self, ring: Ring) -> None:
         if self._closed or len(self._idle) >= IDLE:

@@ -125,8 +125,8 @@ def acquire(
             def enough(answers: Answers) -> bool:
                 return sum(_said(each, bool) for each in answers) >= needed
 
-            words = (names.lock(claim.key), claim.owner, token)
-            told = yield Round(script("raise"), [words], limit, enough, behind, keys=1)
+            store = (names.lock(claim.key), claim.owner, token)
+            told = yield Round(script("raise"), [store], limit, enough, behind, keys=1)
             stored += sum(_said(each, bool) for each in told)
         if stored >= quorum(nodes):
             return Grant(token, claim.ttl)
