@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar
 
+from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.testing.contract import LockBackendContract
 from tests.contract.connections import sockets_to
@@ -16,6 +18,12 @@ class OnNodes(LockBackendContract):
     """A quorum of the first servers of this run."""
 
     nodes: list[Redis]
+    _twins: ClassVar[list[BaseLockBackend]] = []
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        twin = super().twin(alias, prefix)
+        self._twins.append(twin)
+        return twin
 
     def restart_store(self) -> None:
         for node in self.nodes:
@@ -35,9 +43,9 @@ class OnNodes(LockBackendContract):
                 node.resume()
 
     def open_connections(self) -> int:
-        backend = self.backend()
-        assert isinstance(backend, RedlockBackend)
-        backend.close_idle()
+        for backend in (self.backend(), *self._twins):
+            assert isinstance(backend, RedlockBackend)
+            backend.close_idle()
         return sum(sockets_to(node.port) for node in self.nodes)
 
 

@@ -177,8 +177,9 @@ class RedlockBackend(BaseLockBackend):
         return ("redlock", frozenset(node.place.server for node in self.cluster.nodes))
 
     def close_idle(self) -> None:
-        """Close the connections that no thread uses now."""
+        """Close the connections that no thread or task uses now."""
         self._rings.close_idle()
+        self._arings.close_idle()
 
     def close(self) -> None:
         super().close()

@@ -40,6 +40,7 @@ class AsyncWire:
 
     async def connect(self, limit: float) -> None:
         """Open it."""
+        self.owed = 0
         async with asyncio.timeout(limit):
             await self.connection.connect()
 
@@ -63,6 +64,8 @@ class AsyncWire:
                 )
             except ResponseError as error:
                 answer = error
+            if answer is None:  # redis-py's word for it; no script of ours answers nothing
+                raise TimeoutError
             self.owed -= 1
             if self.owed < self._expected:
                 self._got.append(answer)
@@ -218,8 +221,7 @@ class _LoopRings:
             yield
         finally:
             self.closed = True
-            while self._idle:
-                await self._idle.popleft().close()
+            await self._close_idle()
 
     async def begin(self) -> None:
         """Have the loop tell of its end."""
@@ -253,6 +255,14 @@ class _LoopRings:
         """Close from a callback of the loop."""
         self._closing = asyncio.ensure_future(self._finish())
 
+    def close_idle_soon(self) -> None:
+        """Close what no task uses now, from a callback of the loop."""
+        self._closing = asyncio.ensure_future(self._close_idle())
+
+    async def _close_idle(self) -> None:
+        while self._idle:
+            await self._idle.popleft().close()
+
     async def _finish(self) -> None:
         await self._keeper.aclose()
 
@@ -280,6 +290,13 @@ class AsyncRings:
             self._loops[id(loop)] = loop, rings
         await rings.begin()
         return await rings.run(operation)
+
+    def close_idle(self) -> None:
+        """Have each loop close, soon, what no task uses now."""
+        for loop, rings in list(self._loops.values()):
+            if not loop.is_closed():
+                with suppress(RuntimeError):  # closed meanwhile
+                    loop.call_soon_threadsafe(rings.close_idle_soon)
 
     def close(self) -> None:
         """Have each loop close what it has open."""

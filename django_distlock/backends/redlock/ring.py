@@ -43,6 +43,7 @@ class Wire:
 
     def connect(self, limit: float) -> None:
         """Open it."""
+        self.owed = 0
         self.connection.socket_timeout = self.connection.socket_connect_timeout = limit
         self.connection.connect()
 
