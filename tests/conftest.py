@@ -13,9 +13,11 @@ import pytest
 from django.core import mail
 
 from tests import redlock
-from tests.servers import DATABASES, DatabaseServer, chosen
+from tests.servers import DATABASES, DatabaseServer, Redis, chosen
 
 SERVERS: dict[str, DatabaseServer] = {}
+REDIS: list[Redis] = []
+"""The Redis of this run, if it was chosen."""
 
 SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
@@ -48,6 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
             databases[store] = SERVERS[store].create_database("distlock")
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
     redlock.start()
+    os.environ.pop("DISTLOCK_TEST_REDIS", None)
+    if "redis" in chosen():
+        REDIS.append(Redis().start())
+        os.environ["DISTLOCK_TEST_REDIS"] = REDIS[0].url()
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 
     import django
@@ -80,7 +86,7 @@ def _has_no_store(item: pytest.Item) -> bool:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the servers; their folders go with them."""
-    for server in SERVERS.values():
+    for server in (*SERVERS.values(), *REDIS):
         server.stop()
     redlock.stop()
     for keeper in _keeper:

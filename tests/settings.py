@@ -1,7 +1,7 @@
 """Django's settings for the tests: every chosen store is an alias, in one process.
 
 `tests/conftest.py` starts the servers and says where they are in DISTLOCK_TEST_DATABASES, so that
-the processes which the tests start find the same ones.
+the processes which the tests start find the same ones; the Redis is in DISTLOCK_TEST_REDIS.
 """
 
 from __future__ import annotations
@@ -78,6 +78,30 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
 }
 
 DISTLOCKS |= redlock.aliases()
+
+REDIS = os.environ.get("DISTLOCK_TEST_REDIS", "")
+CACHES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
+if REDIS:
+    _server = REDIS.rpartition("/")[0]
+    CACHES["django-redis"] = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": f"{_server}/1",
+        "KEY_PREFIX": "shop",
+        "VERSION": 3,
+    }
+    CACHES["django"] = {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": f"{_server}/2",
+    }
+    _redis = {"BACKEND": "django_distlock.backends.redis.RedisBackend"}
+    DISTLOCKS |= {
+        "redis": _redis | {"LOCATION": REDIS},
+        "scriptless-redis": _redis
+        | {"LOCATION": REDIS, "PREFIX": "scriptless", "OPTIONS": {"SCRIPTING": False}},
+        "cached-redis": _redis | {"LOCATION": "django-redis"},
+    }
 
 INSTALLED_APPS = ["django_distlock", "tests.versions"]
 SECRET_KEY = "only for tests"

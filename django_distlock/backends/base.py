@@ -54,12 +54,12 @@ class BaseLockBackend:
     scope: Literal["process", "host", "cluster"] = "cluster"
     exclusive: ClassVar[bool] = True
     supports_fencing: ClassVar[bool] = True
-    fair: ClassVar[bool] = False
+    fair: bool = False
     notifies: bool = False
     native_async: ClassVar[bool] = False
     thread_sensitive: ClassVar[bool] = False
-    queues: ClassVar[bool] = False
-    counts_waiters: ClassVar[bool] = False
+    queues: bool = False
+    counts_waiters: bool = False
     cleans: ClassVar[bool] = False
     hands_over: ClassVar[bool] = True
 
@@ -68,7 +68,7 @@ class BaseLockBackend:
     least_patience: float = flow.LEAST_PATIENCE
     longest_ttl: ClassVar[float] = MAX_TTL
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
-    store_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    store_errors: tuple[type[Exception], ...] = ()
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:

@@ -11,12 +11,13 @@ import pytest
 from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.memory import MemoryBackend
-from tests.conftest import SERVERS
-from tests.contract.connections import open_files, sockets_in_use
+from tests.conftest import REDIS, SERVERS
+from tests.contract.connections import open_files, sockets_in_use, sockets_to
 from tests.servers import DatabaseServer, chosen
 
 
@@ -176,3 +177,51 @@ if "mariadb" in chosen():
         """Rows locked by FOR UPDATE, on MariaDB."""
 
         alias = "row-mariadb"
+
+
+class OnRedis(LockBackendContract):
+    """A technique of Redis, on the server of this run."""
+
+    _twins: ClassVar[list[BaseLockBackend]] = []
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        self._twins.append(super().twin(alias, prefix))
+        return self._twins[-1]
+
+    def restart_store(self) -> None:
+        REDIS[0].restart()
+
+    def hang_store(self) -> AbstractContextManager[None]:
+        return self._paused()
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        REDIS[0].pause()
+        try:
+            yield
+        finally:
+            REDIS[0].resume()
+
+    def open_connections(self) -> int:
+        for backend in (self.backend(), *self._twins):
+            assert isinstance(backend, RedisBackend)
+            backend.close_idle()
+        return sockets_to(REDIS[0].port)
+
+
+if "redis" in chosen():
+
+    class TestRedis(OnRedis):
+        """Scripts, on a Redis that is given by its URL."""
+
+        alias = "redis"
+
+    class TestScriptlessRedis(OnRedis):
+        """Transactions in the place of scripts."""
+
+        alias = "scriptless-redis"
+
+    class TestCachedRedis(OnRedis):
+        """Scripts, on the Redis of a cache of django-redis."""
+
+        alias = "cached-redis"

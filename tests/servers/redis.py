@@ -173,7 +173,9 @@ class Redis(Server):
 
     def answers(self) -> bool:
         """Ask for the data folder, to be sure that it is not another server, and loaded."""
-        return self.execute("CONFIG", "GET", "dir", limit=5.0) == f"dir\n{self.data}"
+        # Only the second command is refused while the data are being read.
+        mine = self.execute("CONFIG", "GET", "dir", limit=5.0) == f"dir\n{self.data}"
+        return mine and self.execute("PING", limit=5.0) == "PONG"
 
     def _secrets(self) -> str:
         lines = [f'requirepass "{self.password}"'] if self.password else []

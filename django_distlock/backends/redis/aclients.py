@@ -11,17 +11,24 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from .clients import Command
 from .location import Place
+from .talks import Begin, Command, Talk, one, several
 
-if TYPE_CHECKING:
-    from redis.asyncio.connection import AbstractConnection
+__all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "Full", "aconnect"]
 
-__all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "aconnect"]
+T = TypeVar("T")
 
 FRESH = 1.0  # as in clients.py
 MOST = 50  # connections of one loop for commands, and as many for waiting
@@ -36,8 +43,14 @@ class AsyncClient(Protocol):
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read the answers; an error in an answer is one of them."""
 
-    async def wait(self, command: Command, limit: float) -> Any:
-        """Send a command that blocks; raise Full when too many do already."""
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        """Carry out a talk, as the clients of threads do."""
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send commands of which one blocks; raise Full when too many tasks do so already."""
+
+    def close_idle(self) -> None:
+        """Have each loop close what nobody uses now."""
 
     def close(self) -> None:
         """Have each loop close what it has open."""
@@ -51,16 +64,16 @@ class AsyncWire:
     """One connection to one Redis, lent to one task at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
-        self._connection: AbstractConnection = place.aconnection(limit)
+        self._connection = place.aconnection(limit)
         self._used = 0.0
 
     async def send(self, commands: Sequence[Command]) -> None:
         """Send commands, connecting before if need be."""
         connection = self._connection
-        if connection.is_connected and time.monotonic() - self._used > FRESH:
-            # Not what the server closed meanwhile, nor one with an answer nobody waited for.
-            if await connection.can_read():
-                await self.drop()
+        stale = connection.is_connected and time.monotonic() - self._used > FRESH
+        # Closed by the server meanwhile, or with an answer that nobody waited for.
+        if stale and await connection.can_read():
+            await self.drop()
         self._used = time.monotonic()
         if not connection.is_connected:
             await connection.connect()
@@ -113,7 +126,6 @@ class _LoopWires:
         self._room = asyncio.Semaphore(MOST)
         self._waiting = 0
         self._closed = False
-        self._closing: asyncio.Task[None] | None = None
         self._keeper = self._keep()
 
     async def _keep(self) -> AsyncGenerator[None, None]:
@@ -173,14 +185,15 @@ class _LoopWires:
     async def aclose(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
         self._closed = True
+        await self.close_idle()
+
+    async def close_idle(self) -> None:
+        """Close what is idle now."""
         while self._idle:
             await self._idle.popleft().close()
 
-    def close_soon(self) -> None:
-        """Close from a callback of the loop."""
-        self._closing = asyncio.ensure_future(self._finish())
-
-    async def _finish(self) -> None:
+    async def finish(self) -> None:
+        """Close, and have the loop know of it."""
         await self._keeper.aclose()
 
 
@@ -215,40 +228,51 @@ class AsyncNodeClient:
         return wires
 
     async def ask(self, command: Command, limit: float) -> Any:
-        (answer,) = await self.ask_all((command,), limit)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return await self.converse(lambda: one(command), limit)
 
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        from redis.exceptions import ConnectionError, TimeoutError
+        return await self.converse(lambda: several(commands), limit)
+
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        from redis.exceptions import ConnectionError
 
         wires = await self._wires()
         async with wires.lent(limit) as wire:
             try:
-                return await wire.ask_all(commands, limit)
-            except TimeoutError:
-                raise
+                return await _carry_out(begin(), wire.ask_all, limit)
             except ConnectionError:
+                if not resend:
+                    raise
                 # Closed by the server since it was last used, perhaps.
-                return await wire.ask_all(commands, limit)
+                return await _carry_out(begin(), wire.ask_all, limit)
 
-    async def wait(self, command: Command, limit: float) -> Any:
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
         wires = await self._wires()
         async with wires.lent_for_waiting() as wire:
-            (answer,) = await wire.ask_all((command,), limit)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            return await wire.ask_all(commands, limit)
+
+    def close_idle(self) -> None:
+        for loop, wires in list(self._loops.values()):
+            _on(loop, wires.close_idle)
 
     def close(self) -> None:
         with self._mutex:
             found = list(self._loops.values())
             self._loops.clear()
         for loop, wires in found:
-            if not loop.is_closed():
-                with suppress(RuntimeError):  # closed meanwhile
-                    loop.call_soon_threadsafe(wires.close_soon)
+            _on(loop, wires.finish)
+
+
+async def _carry_out(
+    talk: Talk[T], ask: Callable[[Sequence[Command], float], Awaitable[list[Any]]], limit: float
+) -> T:
+    try:
+        commands = next(talk)
+        while True:
+            commands = talk.send(await ask(commands, limit))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 _parked: list[Any] = []  # as in clients.py
@@ -310,27 +334,39 @@ class AsyncClusterClient:
                 answers.append(error)
         return answers
 
-    async def wait(self, command: Command, limit: float) -> Any:
-        return await self.ask(command, limit)
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        return await _carry_out(begin(), self.ask_all, limit)
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        return await self.ask_all(commands, limit)
+
+    def close_idle(self) -> None:
+        """Keep the connections: redis-py knows which of them are idle."""
 
     def close(self) -> None:
         found, self._loops = list(self._loops.values()), {}
         for loop, _, keeper in found:
-            if not loop.is_closed():
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(_finish, keeper)
+            _on(loop, partial(_end, keeper))
 
 
-_finishing: set[asyncio.Task[None]] = set()
+async def _end(keeper: AsyncGenerator[None, None]) -> None:
+    await keeper.aclose()
 
 
-def _finish(keeper: AsyncGenerator[None, None]) -> None:
-    async def finish() -> None:
-        await keeper.aclose()
+_closing: set[asyncio.Task[None]] = set()  # else nothing would keep them until they are done
 
-    task = asyncio.ensure_future(finish())
-    _finishing.add(task)
-    task.add_done_callback(_finishing.discard)
+
+def _on(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Have a loop, of whatever thread, close something; one that has ended has done so."""
+
+    def begin() -> None:
+        task = asyncio.ensure_future(close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    if not loop.is_closed():
+        with suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(begin)
 
 
 def aconnect(place: Place, limit: float) -> AsyncClient:

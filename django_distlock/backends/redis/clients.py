@@ -11,18 +11,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeVar
 
 from .location import Place
-
-if TYPE_CHECKING:
-    from redis.connection import AbstractConnection
+from .talks import Begin, Command, Talk, several
 
 __all__ = ["Client", "ClusterClient", "Command", "NodeClient", "Wire", "connect"]
 
-Command: TypeAlias = "tuple[Any, ...]"
+T = TypeVar("T")
 
 FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
 
@@ -30,14 +28,23 @@ FRESH = 1.0  # seconds after its last use in which a connection is taken to be o
 class Client(Protocol):
     """What the backend asks its Redis through, from threads."""
 
-    def ask(self, command: Command, limit: float) -> Any:
+    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
         """Send a command and return its answer, or raise an error of redis-py."""
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read the answers; an error in an answer is one of them."""
 
+    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        """Carry out a talk; each of its steps may take ``limit`` seconds.
+
+        With ``resend`` begun anew, once, on a connection that turned out to be closed.
+        """
+
     def close_thread(self) -> None:
         """Close what this thread has open."""
+
+    def close_idle(self) -> None:
+        """Close what no thread uses now."""
 
     def close(self) -> None:
         """Close what all threads have open."""
@@ -51,8 +58,12 @@ class Wire:
     """
 
     def __init__(self, place: Place, limit: float) -> None:
-        self._connection: AbstractConnection = place.connection(limit)
-        self._pack = self._connection.pack_command
+        from redis.exceptions import ResponseError
+
+        self._said = ResponseError
+        self._busy = threading.Lock()
+        self._connection = place.connection(limit)
+        self._pack = _packer(self._connection)
         self._limit = limit
         self._used = 0.0
 
@@ -71,17 +82,15 @@ class Wire:
         self._used = now
         if limit != self._limit:
             self._limit = limit
-            connection.socket_timeout = connection.socket_connect_timeout = limit
-            if connection.is_connected:
-                connection.update_current_socket_timeout(limit)
+            connection.update_current_socket_timeout(limit)
         if not connection.is_connected:
+            connection.socket_timeout = connection.socket_connect_timeout = limit
             connection.connect()
 
     def send(self, commands: Sequence[Command], limit: float) -> None:
         """Send commands; ``limit`` counts for each step of sending and receiving."""
         self.open(limit)
-        pack = self._pack
-        packed = [part for command in commands for part in pack(*command)]
+        packed = [part for command in commands for part in self._pack(command)]
         self._connection.send_packed_command(packed, check_health=False)
 
     def receive(self) -> Any:
@@ -89,45 +98,60 @@ class Wire:
         return self._connection.read_response(disconnect_on_error=True)
 
     def ask(self, command: Command, limit: float) -> Any:
-        """Send one command and return its answer."""
-        connection = self._connection
-        try:
-            if limit != self._limit or time.monotonic() - self._used > FRESH:
-                self.open(limit)
-            self._used = time.monotonic()
-            connection.send_packed_command(self._pack(*command), check_health=False)
-            return connection.read_response(disconnect_on_error=True)
-        except BaseException as error:
-            self._judge(error)
-            raise
+        """Send a command and return its answer, or raise it if it is an error of the server's."""
+        with self._busy:
+            connection, now = self._connection, time.monotonic()
+            try:
+                if limit != self._limit or now - self._used > FRESH or not connection.is_connected:
+                    self.open(limit)
+                self._used = now
+                connection.send_packed_command(self._pack(command), check_health=False)
+                return connection.read_response(disconnect_on_error=True)
+            except self._said:
+                raise
+            except BaseException:
+                connection.disconnect()
+                raise
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers; errors of the server's are among them."""
-        from redis.exceptions import ResponseError
+        with self._busy:
+            connection = self._connection
+            answers: list[Any] = []
+            try:
+                self.send(commands, limit)
+                for _ in commands:
+                    try:
+                        answers.append(self.receive())
+                    except self._said as error:
+                        answers.append(error)
+            except BaseException:
+                connection.disconnect()
+                raise
+            return answers
 
-        answers: list[Any] = []
-        try:
-            self.send(commands, limit)
-            for _ in commands:
-                try:
-                    answers.append(self.receive())
-                except ResponseError as error:
-                    answers.append(error)
-        except BaseException as error:
-            self._judge(error)
-            raise
-        return answers
-
-    def _judge(self, error: BaseException) -> None:
-        """Drop the connection unless the error is the server's answer."""
-        from redis.exceptions import ResponseError
-
-        if not isinstance(error, ResponseError):
-            self.drop()
+    def close_idle(self) -> None:
+        """Close the connection, from any thread, unless it is in use now."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._connection.disconnect()
+            finally:
+                self._busy.release()
 
     def drop(self) -> None:
         """Close the connection; the next command opens it anew."""
         self._connection.disconnect()
+
+
+def _packer(connection: Any) -> Callable[[Command], Sequence[bytes]]:
+    """Return what makes the bytes of a command of bytes, str and int."""
+    try:
+        from hiredis import pack_command
+    except ImportError:
+        pack = connection.pack_command
+        return lambda command: pack(*command)
+    # redis-py asks each word for its type before it calls the same function.
+    return lambda command: (pack_command(command),)
 
 
 class NodeClient:
@@ -157,39 +181,60 @@ class NodeClient:
                 self._all.add(wire)
         return wire
 
-    def ask(self, command: Command, limit: float) -> Any:
-        from redis.exceptions import ConnectionError, TimeoutError
+    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
+        from redis.exceptions import ConnectionError
 
         wire = self.wire()
         try:
             return wire.ask(command, limit)
-        except TimeoutError:
-            raise
         except ConnectionError:
-            # Closed by the server since it was last used, perhaps.
+            if not resend:
+                raise
             return wire.ask(command, limit)
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        from redis.exceptions import ConnectionError, TimeoutError
+        return self.converse(lambda: several(commands), limit)
+
+    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        from redis.exceptions import ConnectionError
 
         wire = self.wire()
         try:
-            return wire.ask_all(commands, limit)
-        except TimeoutError:
-            raise
+            return _carry_out(begin(), wire.ask_all, limit)
         except ConnectionError:
-            return wire.ask_all(commands, limit)
+            if not resend:
+                raise
+            # Closed by the server since it was last used, perhaps.
+            return _carry_out(begin(), wire.ask_all, limit)
 
     def close_thread(self) -> None:
         with suppress(AttributeError):
             self._mine.wire.drop()
             del self._mine.wire
 
+    def close_idle(self) -> None:
+        with self._mutex:
+            wires = list(self._all)
+        for wire in wires:
+            wire.close_idle()
+
     def close(self) -> None:
         with self._mutex:
             wires = list(self._all)
         for wire in wires:
             wire.drop()
+
+
+def _carry_out(
+    talk: Talk[T], ask: Callable[[Sequence[Command], float], list[Any]], limit: float
+) -> T:
+    try:
+        commands = next(talk)
+        while True:
+            commands = talk.send(ask(commands, limit))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 # What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing.
@@ -214,8 +259,9 @@ class ClusterClient:
             self._made, self._mutex, self._pid = None, threading.Lock(), os.getpid()
         with self._mutex:
             if self._made is None:  # it connects
+                node: Any = ClusterNode
                 self._made = RedisCluster(
-                    startup_nodes=[ClusterNode(host, port) for host, port in self.place.nodes],
+                    startup_nodes=[node(host, port) for host, port in self.place.nodes],
                     ssl=self.place.kind == "tls",
                     socket_timeout=self._limit,
                     socket_connect_timeout=self._limit,
@@ -223,7 +269,7 @@ class ClusterClient:
                 )
             return self._made
 
-    def ask(self, command: Command, limit: float) -> Any:
+    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
         return self._client().execute_command(*command)
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
@@ -237,8 +283,15 @@ class ClusterClient:
                 answers.append(error)
         return answers
 
+    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        # Its commands may go to several nodes; a talk that needs one connection is not begun here.
+        return _carry_out(begin(), self.ask_all, limit)
+
     def close_thread(self) -> None:
         """Keep the connections: they are not this thread's alone."""
+
+    def close_idle(self) -> None:
+        """Keep the connections: redis-py knows which of them are idle."""
 
     def close(self) -> None:
         with self._mutex:

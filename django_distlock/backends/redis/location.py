@@ -8,13 +8,9 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...exceptions import InvalidLockBackendError
-
-if TYPE_CHECKING:
-    from redis.asyncio.connection import AbstractConnection as AsyncConnection
-    from redis.connection import AbstractConnection as Connection
 
 __all__ = ["PROTOCOL", "Place", "locate", "locate_all", "require_redis"]
 
@@ -69,49 +65,35 @@ class Place:
         loopback = host in ("localhost", "::1") or host.startswith("127.")
         return ("localhost" if loopback else host, int(self.facts.get("port") or 6379))
 
-    def connection(self, limit: float) -> Connection:
+    def connection(self, limit: float) -> Any:
         """Return a connection that is not open yet, and waits up to ``limit`` for anything."""
-        from redis import connection as kinds
-        from redis import sentinel
+        from redis import connection, sentinel
 
-        given = self._given(limit) | {"socket_timeout": limit}
-        if self.sentinel is None:
-            kind = {
-                "tcp": kinds.Connection,
-                "tls": kinds.SSLConnection,
-                "unix": kinds.UnixDomainSocketConnection,
-            }[self.kind]
-            return kind(**given)
-        hosts, service, how = self.sentinel
-        manager: Any = sentinel.Sentinel(hosts, sentinel_kwargs=_hasty(how, limit))
-        pool: Any = sentinel.SentinelConnectionPool(
-            service, manager, ssl=self.kind == "tls", check_connection=True, **given
-        )
-        made: Connection = pool.make_connection()
-        vars(made)["of_pool"] = pool  # which a connection refers to weakly only
-        return made
+        return self._make(connection, sentinel, limit, {"socket_timeout": limit})
 
-    def aconnection(self, limit: float) -> AsyncConnection:
+    def aconnection(self, limit: float) -> Any:
         """Return a connection for asyncio; only its connecting is limited."""
-        from redis.asyncio import connection as kinds
-        from redis.asyncio import sentinel
+        from redis.asyncio import connection, sentinel
 
-        given = self._given(limit) | {"socket_timeout": None}
-        if self.sentinel is None:
-            kind = {
-                "tcp": kinds.Connection,
-                "tls": kinds.SSLConnection,
-                "unix": kinds.UnixDomainSocketConnection,
-            }[self.kind]
-            return kind(**given)
-        hosts, service, how = self.sentinel
-        manager: Any = sentinel.Sentinel(hosts, sentinel_kwargs=_hasty(how, limit))
-        pool: Any = sentinel.SentinelConnectionPool(
-            service, manager, ssl=self.kind == "tls", check_connection=True, **given
-        )
-        made: AsyncConnection = pool.make_connection()
-        vars(made)["of_pool"] = pool
-        return made
+        return self._make(connection, sentinel, limit, {"socket_timeout": None})
+
+    def _make(self, kinds: Any, sentinel: Any, limit: float, more: Mapping[str, Any]) -> Any:
+        given = {**self._given(limit), **more}
+        if self.sentinel is not None:
+            hosts, service, how = self.sentinel
+            how = {"socket_timeout": limit, "socket_connect_timeout": limit, **how}
+            pool = sentinel.SentinelConnectionPool(
+                service,
+                sentinel.Sentinel(hosts, sentinel_kwargs=how),
+                ssl=self.kind == "tls",
+                check_connection=True,
+                **given,
+            )
+            made = pool.make_connection()
+            vars(made)["of_pool"] = pool  # which it refers to weakly only
+            return made
+        names = {"tcp": "", "tls": "SSL", "unix": "UnixDomainSocket"}
+        return getattr(kinds, f"{names[self.kind]}Connection")(**given)
 
     def _given(self, limit: float) -> dict[str, Any]:
         # Without a "retry" nothing is resent: that is decided above, where the command is known.
@@ -121,10 +103,6 @@ class Place:
             "decode_responses": False,
             "protocol": 2,
         }
-
-
-def _hasty(how: Mapping[str, Any], limit: float) -> dict[str, Any]:
-    return {"socket_timeout": limit, "socket_connect_timeout": limit, **how}
 
 
 def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
@@ -178,13 +156,14 @@ def locate_all(alias: str, location: Any) -> list[Place]:
 
 
 def _of_url(where: str, url: str) -> Place:
-    from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
+    from redis import connection
 
+    driver: Any = connection  # of which parts are untyped
     shown = _without_password(url)
     scheme, _, rest = url.partition("://")
     scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
     try:
-        given: dict[str, Any] = dict(parse_url(f"{scheme}://{rest}"))
+        given: dict[str, Any] = dict(driver.parse_url(f"{scheme}://{rest}"))
     except ValueError as error:
         raise InvalidLockBackendError(
             f"{where}: {shown!r} is no URL of a Redis: {error}. "
@@ -192,7 +171,7 @@ def _of_url(where: str, url: str) -> Place:
         ) from error
     given.pop("connection_class", None)
     if unknown := sorted(
-        key for key in given if not _is_kept(key) and key not in URL_QUERY_ARGUMENT_PARSERS
+        key for key in given if not _is_kept(key) and key not in driver.URL_QUERY_ARGUMENT_PARSERS
     ):
         raise InvalidLockBackendError(
             f"{where}: {shown!r} has unknown arguments: {', '.join(unknown)}."

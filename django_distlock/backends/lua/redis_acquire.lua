@@ -1,0 +1,88 @@
+-- Attempt once: grant, refuse, or refuse and queue.
+--
+-- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
+-- ARGV  1 owner  2 ttl and 3 retention, in ms  4 the name's digest  5 the name, "\n", the note
+--       6 "1" to queue  7 presence and 8 short grant, in ms
+--
+-- A record is "1234567890123456" when the name is free: the last token. When it is held it is
+-- "-1234567890123456 604800000 owner\nname\nnote": the token, the retention and who holds it, with
+-- "+" for "-" when others may be queued. It lives for the ttl and the retention together, so that
+-- the token outlives the lease; what is left of the lease is the record's ttl less the retention.
+-- The other keys share the record's hash tag; their names begin as that of the index does.
+--
+-- Returns the token when granted, else {ms that the holder has left, its note, queued or not}.
+
+local call, owner = redis.call, ARGV[1]
+local record = call('GET', KEYS[1])
+local token, sign = 0, '-'
+
+-- Write who holds the name from now on, with the next token.
+local function write(to, ms, words)
+    local time = call('TIME')
+    local clock = time[1] * 1000000 + time[2]
+    if token < clock then token = clock else token = token + 1 end
+    call('SET', KEYS[1], sign .. string.format('%.0f ', token) .. ARGV[3] .. ' ' .. to .. '\n'
+        .. words, 'PX', ms + ARGV[3])
+    return token
+end
+
+if record then
+    token = tonumber(record)
+end
+if not token then
+    local flag, last, kept, holder, name, note =
+        string.match(record, '^([-+])(%d+) (%d+) ([^\n]*)\n([^\n]*)\n(.*)$')
+    if not flag then
+        return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' holds no record of a lock')
+    end
+    token = tonumber(last)
+    local left = call('PTTL', KEYS[1]) - kept
+    local base = string.sub(KEYS[2], 1, -2)
+    if holder == owner and (left > 0 or flag == '-') then
+        -- Asked again, or what was handed over to me: the same token, and the whole ttl.
+        call('SET', KEYS[1], flag .. last .. ' ' .. ARGV[3] .. ' ' .. owner .. '\n' .. ARGV[5],
+            'PX', ARGV[2] + ARGV[3])
+        call('SADD', KEYS[2], ARGV[4])
+        if flag == '+' then
+            call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
+        end
+        return token
+    end
+    if left <= 0 and flag == '+' then
+        -- The holder is gone, and others wait: the first of those who still live is next.
+        local heir = call('LPOP', KEYS[3])
+        while heir and call('DEL', base .. 'a:' .. heir) == 0 and heir ~= owner do
+            heir = call('LPOP', KEYS[3])
+        end
+        if heir then
+            sign = '+'
+        end
+        if heir and heir ~= owner then
+            left, note = tonumber(ARGV[8]), ''
+            local mailbox = base .. 'm:' .. heir
+            call('DEL', mailbox)
+            call('RPUSH', mailbox, write(heir, left, name .. '\n'))
+            call('PEXPIRE', mailbox, left)
+            flag = '+'
+        end
+    end
+    if left > 0 then
+        if ARGV[6] ~= '1' then
+            return {left, note, 0}
+        end
+        local presence = base .. 'a:' .. owner
+        if call('EXISTS', presence) == 0 then
+            call('LREM', KEYS[3], 0, owner)
+            call('RPUSH', KEYS[3], owner)
+            if flag == '-' then
+                call('SETRANGE', KEYS[1], 0, '+')
+            end
+        end
+        call('SET', presence, 1, 'PX', ARGV[7])
+        call('PEXPIRE', KEYS[3], 20 * ARGV[7])  -- or dead waiters would be kept for ever
+        return {left, note, 1}
+    end
+end
+write(owner, ARGV[2], ARGV[5])
+call('SADD', KEYS[2], ARGV[4])
+return token

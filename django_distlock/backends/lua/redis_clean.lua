@@ -1,0 +1,19 @@
+-- Take names off an index that nobody has held for some time.
+--
+-- KEYS  1 the index, then the records of the names
+-- ARGV  1 ms since the end of a lease  then the names' digests
+--
+-- Returns how many were taken off. See redis_acquire.lua for what a record is.
+
+local removed = 0
+for number = 2, #KEYS do
+    local record = redis.call('GET', KEYS[number])
+    local kept
+    if record then
+        kept = string.match(record, '^[-+]%d+ (%d+) ')
+    end
+    if not kept or redis.call('PTTL', KEYS[number]) - kept <= -tonumber(ARGV[1]) then
+        removed = removed + redis.call('SREM', KEYS[1], ARGV[number])
+    end
+end
+return removed

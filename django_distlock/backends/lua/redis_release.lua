@@ -1,0 +1,51 @@
+-- Free the name if the owner holds it, by handing it to the first who waits; withdraw its wait.
+--
+-- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
+-- ARGV  1 owner  2 retention in ms  3 the name's digest  4 short grant, in ms
+--
+-- Who waits is woken by his own mailbox, holding the lock for a short time in which he has to claim
+-- it. Who has no presence any more has died. See redis_acquire.lua for what a record is.
+--
+-- Returns 1 when the owner held it, else 0.
+
+local call, owner = redis.call, ARGV[1]
+local record = call('GET', KEYS[1])
+local flag, token, kept, holder
+if record then
+    flag, token, kept, holder = string.match(record, '^([-+])(%d+) (%d+) ([^\n]*)')
+end
+if holder ~= owner then
+    local base = string.sub(KEYS[2], 1, -2)
+    call('LREM', KEYS[3], 0, owner)
+    call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
+    return 0
+end
+local lasted = 1
+if call('PTTL', KEYS[1]) - kept <= 0 then
+    lasted = 0
+end
+if flag == '+' then
+    local base = string.sub(KEYS[2], 1, -2)
+    call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
+    local heir = call('LPOP', KEYS[3])
+    while heir do
+        if call('DEL', base .. 'a:' .. heir) == 1 then
+            local mailbox, time = base .. 'm:' .. heir, call('TIME')
+            local drawn = math.max(tonumber(token) + 1, time[1] * 1000000 + time[2])
+            local name = string.match(record, '\n([^\n]*\n)')
+            call('SET', KEYS[1],
+                '+' .. string.format('%.0f ', drawn) .. kept .. ' ' .. heir .. '\n' .. name,
+                'PX', ARGV[4] + kept)
+            call('RPUSH', mailbox, drawn)
+            call('PEXPIRE', mailbox, ARGV[4])
+            return lasted
+        end
+        heir = call('LPOP', KEYS[3])
+    end
+end
+-- A server whose memory is full refuses to write: then the clock alone keeps the tokens rising.
+if redis.pcall('SET', KEYS[1], token, 'PX', ARGV[2]).err then
+    call('DEL', KEYS[1])
+end
+call('SREM', KEYS[2], ARGV[3])
+return lasted

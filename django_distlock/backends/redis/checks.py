@@ -1,0 +1,61 @@
+"""What `manage.py check --deploy` says of a Redis, which it asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Warning
+
+from .clients import Client
+from .location import Place
+
+__all__ = ["check_deploy"]
+
+_DOCS = "docs/reference/checks.md"
+LIMIT = 2.0  # seconds that a check waits for the server
+
+
+def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]:
+    """Return the messages for production."""
+    from redis.exceptions import RedisError
+
+    where = f"DISTLOCKS[{alias!r}]: {place.shown}"
+    try:
+        facts = {**_info(client, "memory"), **_info(client, "replication")}
+    except RedisError as error:
+        return [
+            Warning(
+                f"{where} could not be asked how it is set up: {error}.",
+                hint=f"Run the check where it can be reached, as a user who may INFO. See {_DOCS}.",
+                id="distlock.W013",
+            )
+        ]
+    found: list[CheckMessage] = []
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and facts.get("maxmemory", "0") != "0":
+        found.append(
+            Warning(
+                f"{where} evicts keys when its memory is full (maxmemory-policy {policy}).",
+                hint="A lock that is evicted is free while its holder works: give locks a server "
+                f"with the policy noeviction. See {_DOCS}.",
+                id="distlock.W012",
+            )
+        )
+    if facts.get("role") == "slave":
+        found.append(
+            Error(
+                f"{where} is a replica, which cannot be written.",
+                hint=f"Name the master, or SENTINELS that know it. See {_DOCS}.",
+                id="distlock.E024",
+            )
+        )
+    return found
+
+
+def _info(client: Client, section: str) -> dict[str, str]:
+    answer: Any = client.ask(("INFO", section), LIMIT)
+    if isinstance(answer, dict):  # of a cluster: by node, and read already
+        nodes = [each for each in answer.values() if isinstance(each, dict)] or [answer]
+        return {key: str(value) for each in nodes for key, value in each.items()}
+    lines = answer.decode("utf-8", "replace").splitlines()
+    return {key: value for key, _, value in (line.partition(":") for line in lines) if value}

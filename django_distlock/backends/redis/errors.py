@@ -1,0 +1,48 @@
+"""What an error of Redis means, and what to do about it."""
+
+from __future__ import annotations
+
+__all__ = ["remedy"]
+
+
+def remedy(error: Exception, where: str) -> str:
+    """Return what to do about an error; ``where`` is the server's address for people."""
+    from redis import exceptions as kinds
+
+    said = str(error)
+    code = said.partition(" ")[0]
+    if isinstance(error, kinds.AuthenticationError) or (
+        code in ("WRONGPASS", "NOAUTH") or "unauthenticated" in said
+    ):
+        return f"Look at the user and the password of {where}"
+    if isinstance(error, kinds.NoPermissionError) or code == "NOPERM":
+        return (
+            f"Allow the user of {where} the keys ~*distlock:1:* and the commands that the locks "
+            "use (docs/howto/use-redis.md)"
+        )
+    if isinstance(error, kinds.ReadOnlyError) or code == "READONLY":
+        return f"{where} is a replica, which cannot be written: locks need the master"
+    if isinstance(error, kinds.OutOfMemoryError) or code == "OOM":
+        return f"The memory that {where} may use is full: raise its maxmemory, or make room"
+    if "WRONGTYPE" in said:
+        return (
+            "A key of ours is used by another program: give the locks a database, or a KEY_PREFIX, "
+            "of their own"
+        )
+    if isinstance(error, kinds.MaxConnectionsError) or "max number of clients" in said:
+        return f"All connections that {where} allows are in use: raise its maxclients"
+    if "MISCONF" in said:
+        return f"{where} cannot save to its disk, and refuses to write until it can"
+    if isinstance(error, kinds.BusyLoadingError) or code == "LOADING":
+        return f"{where} has just started, and still reads its data: try again in a moment"
+    if "unknown command" in said.lower() and "eval" in said.lower():
+        return "Set 'SCRIPTING': False in OPTIONS: this server forbids scripts"
+    if code == "BUSY":
+        return f"Somebody's script keeps {where} busy: see SCRIPT KILL"
+    if code in ("MOVED", "CLUSTERDOWN", "CROSSSLOT"):
+        return f"{where} is part of a cluster: set 'CLUSTER': True in OPTIONS, or look at its state"
+    if "WAIT_REPLICAS" in said:
+        return f"Look at the replication of {where}, or lower WAIT_REPLICAS"
+    if isinstance(error, kinds.TimeoutError):
+        return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
+    return f"Look at {where} and its log"

@@ -1,0 +1,73 @@
+"""What things are called in Redis, and how a record is read."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import re
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["TAGS", "Keys", "Record", "digest_of", "index_of", "keys_of", "read"]
+
+TAGS: Final = 64
+"""Hash tags: so many nodes can share the locks of a cluster, each script keeping to one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one name; all of them have one hash tag."""
+
+    record: bytes
+    index: bytes
+    queue: bytes
+    digest: bytes
+    base: bytes
+    """What the keys of its waiters begin with."""
+
+
+@functools.lru_cache(1024)
+def keys_of(base: str, key: str) -> Keys:
+    """Return the keys of a claim's key, 64 hexadecimal digits."""
+    digest = digest_of(key)
+    start = _start(base, int(key[:2], 16) % TAGS)
+    return Keys(start + b"n:" + digest, start + b"i", start + b"q:" + digest, digest, start)
+
+
+def digest_of(key: str) -> bytes:
+    """Return a claim's key in fewer letters: it stands in memory twice for each held lock."""
+    return base64.urlsafe_b64encode(bytes.fromhex(key)).rstrip(b"=")
+
+
+def index_of(base: str, tag: int) -> bytes:
+    """Return the key of the index of a tag: the digests of the names that are held."""
+    return _start(base, tag) + b"i"
+
+
+def _start(base: str, tag: int) -> bytes:
+    return f"{base}:{{{tag:02d}}}:".encode("utf-8", "surrogatepass")
+
+
+_HELD = re.compile(r"[-+](\d+) (\d+) ([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept of a name; ``owner`` is empty when nobody holds it."""
+
+    token: int
+    retention: int = 0
+    owner: str = ""
+    name: str = ""
+    note: str = ""
+
+
+def read(record: bytes | None) -> Record | None:
+    """Read a record as redis_acquire.lua writes it; what is none of ours is no record."""
+    if record is None:
+        return None
+    text = record.decode("ascii", "replace")
+    if found := _HELD.fullmatch(text):
+        token, retention, owner, name, note = found.groups()
+        return Record(int(token), int(retention), owner, name, note)
+    return Record(int(text)) if text.isascii() and text.isdigit() else None

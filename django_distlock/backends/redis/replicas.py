@@ -1,0 +1,34 @@
+"""Grants that count only when replicas have them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ...values import Claim, Grant, Refusal
+from .talks import Command, Talk, one
+
+__all__ = ["replicated"]
+
+
+class Way(Protocol):
+    """What is needed of a technique."""
+
+    def acquire(self, claim: Claim, join: bool) -> Talk[Any]: ...
+    def release(self, claim: Claim) -> Talk[bool]: ...
+    def understand(self, claim: Claim, answer: Any) -> Grant | Refusal: ...
+
+
+def replicated(way: Way, claim: Claim, join: bool, least: int, patience: float) -> Talk[Any]:
+    """Attempt once; undo a grant that fewer than ``least`` replicas have when the time is up."""
+    from redis.exceptions import RedisError
+
+    answer = yield from way.acquire(claim, join)
+    if not isinstance(way.understand(claim, answer), Grant):
+        return answer
+    limit = max(1, int(patience * 800))  # ms: what is left is for the answer's way
+    command: Command = ("WAIT", least, limit)
+    have = yield from one(command)
+    if have < least:
+        yield from way.release(claim)
+        raise RedisError(f"{have} replicas have the grant, and WAIT_REPLICAS is {least}")
+    return answer

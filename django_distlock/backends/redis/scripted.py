@@ -1,0 +1,112 @@
+"""The technique with scripts: each primitive is one script on the server, and one round trip.
+
+Waiters queue in the server. Whoever releases makes the first of them that still lives the holder,
+for a short time, and drops that into his mailbox, where he blocks; he claims it by asking again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...names import readable
+from ...values import Claim, Grant, Refusal
+from .keys import Keys, index_of, keys_of
+from .talks import Command, Talk, load, run
+
+__all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
+
+SAFETY = 0.25  # seconds after which a waiter asks, as a dead holder wakes nobody
+PRESENCE = 0.5  # seconds without asking after which a waiter is taken to be dead
+GRANT = 0.25  # seconds in which a lock that was handed over has to be claimed
+
+_PRESENCE, _GRANT = int(PRESENCE * 1000), int(GRANT * 1000)
+
+
+def ms(seconds: float) -> int:
+    """Return seconds as milliseconds, rounded up: a lease must not end before its holder thinks."""
+    return math.ceil(seconds * 1000)
+
+
+class Scripted:
+    """How the primitives are done by scripts."""
+
+    def __init__(self, base: str, retention: float) -> None:
+        self._base = base
+        self._retention = ms(retention)
+        self._acquire = load("redis_acquire")
+        self._release = load("redis_release")
+        self._renew = load("redis_renew")
+        self._clean = load("redis_clean")
+
+    def keys(self, claim: Claim) -> Keys:
+        """Return the keys of a claim."""
+        return keys_of(self._base, claim.key)
+
+    def acquire(self, claim: Claim, join: bool, *more: Command) -> Talk[Any]:
+        """Attempt once, and queue with ``join`` when another holds the name.
+
+        With ``more`` commands after it their answers come along.
+        """
+        return run(self._acquire, *self._to_acquire(claim, join), more)
+
+    def acquire_at_once(self, claim: Claim, join: bool) -> Command:
+        """Return the one command of `acquire`, for a server that knows the script."""
+        keys, args = self._to_acquire(claim, join)
+        return ("EVALSHA", self._acquire.sha, 3, *keys, *args)
+
+    def _to_acquire(self, claim: Claim, join: bool) -> tuple[Command, Command]:
+        keys = keys_of(self._base, claim.key)
+        return (keys.record, keys.index, keys.queue), (
+            claim.owner,
+            ms(claim.ttl),
+            self._retention,
+            keys.digest,
+            f"{readable(claim.name)}\n{claim.note}",
+            1 if join else 0,
+            _PRESENCE,
+            _GRANT,
+        )
+
+    def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
+        """Return what an answer of `acquire` means."""
+        if isinstance(answer, int):
+            return Grant(answer, claim.ttl)
+        left, note, queued = answer
+        return Refusal(max(left, 0) / 1000, note.decode("ascii", "replace"), queued == 1)
+
+    def release(self, claim: Claim) -> Talk[bool]:
+        """Hand the name over, or free it; or withdraw."""
+        answer = yield from run(self._release, *self._to_release(claim))
+        return bool(answer == 1)
+
+    def release_at_once(self, claim: Claim) -> Command:
+        """Return the one command of `release`, for a server that knows the script."""
+        keys, args = self._to_release(claim)
+        return ("EVALSHA", self._release.sha, 3, *keys, *args)
+
+    def _to_release(self, claim: Claim) -> tuple[Command, Command]:
+        keys = keys_of(self._base, claim.key)
+        args = (claim.owner, self._retention, keys.digest, _GRANT)
+        return (keys.record, keys.index, keys.queue), args
+
+    def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Renew the claims of one tag."""
+        args: list[Any] = []
+        for claim in claims:
+            args += claim.owner, ms(claim.ttl)
+        answers = yield from run(self._renew, [self.keys(claim).record for claim in claims], args)
+        return [answer == 1 for answer in answers]
+
+    def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
+        """Take names off an index that nobody has held for ``older`` ms."""
+        index = index_of(self._base, tag)
+        records = [index[:-1] + b"n:" + digest for digest in digests]
+        removed: int = yield from run(self._clean, (index, *records), (older, *digests))
+        return removed
+
+    def wait(self, claim: Claim, seconds: float) -> list[Command]:
+        """Return the commands that block until the claim's mailbox has something."""
+        keys = keys_of(self._base, claim.key)
+        return [("BLPOP", keys.base + b"m:" + claim.owner.encode(), f"{seconds:.3f}")]

@@ -1,0 +1,67 @@
+"""Conversations with a Redis, written once for threads and event loops.
+
+A talk is a generator that yields commands to be sent at once and is sent their answers, the errors
+of the server's among them. All of a talk goes over one connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+__all__ = ["Begin", "Command", "Script", "Talk", "load", "one", "run", "several"]
+
+T = TypeVar("T")
+
+Command: TypeAlias = "tuple[Any, ...]"
+Talk: TypeAlias = Generator[Sequence[Command], list[Any], T]
+Begin: TypeAlias = Callable[[], Talk[T]]
+
+
+class Script(NamedTuple):
+    """A script and the digest by which a server that has seen it knows it."""
+
+    text: str
+    sha: str
+
+
+@cache
+def load(name: str) -> Script:
+    """Return a script of the package's ``lua`` folder."""
+    text = files("django_distlock.backends").joinpath("lua", f"{name}.lua").read_text()
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def one(command: Command) -> Talk[Any]:
+    """Send a command and return its answer, or raise it."""
+    (answer,) = yield (command,)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def several(commands: Sequence[Command]) -> Talk[list[Any]]:
+    """Send commands and return their answers, errors among them."""
+    return (yield commands)
+
+
+def run(
+    script: Script, keys: Sequence[bytes], args: Sequence[Any], more: Sequence[Command] = ()
+) -> Talk[Any]:
+    """Run a script, and the commands after it; return its answer, and with more, all of theirs.
+
+    A server that does not know it by its digest, as it was restarted or is another one since, is
+    sent the whole script, and knows it from then on.
+    """
+    from redis.exceptions import NoScriptError
+
+    words = (len(keys), *keys, *args)
+    answers = yield (("EVALSHA", script.sha, *words), *more)
+    if isinstance(answers[0], NoScriptError):
+        answers = yield (("EVAL", script.text, *words), *more)
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers if more else answers[0]

@@ -1,0 +1,173 @@
+"""The technique without scripts, for servers that forbid them: WATCH, MULTI and EXEC.
+
+The record is read under WATCH and written in a transaction, which the server leaves out when
+somebody wrote the record in between; then it is read again. There is no queue: waiters block on a
+list of hints, to which a release adds one when somebody has waited lately, and try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...names import readable
+from ...values import Claim, Grant, Refusal
+from .keys import Keys, Record, index_of, keys_of, read
+from .scripted import PRESENCE, ms
+from .talks import Command, Talk
+
+__all__ = ["Watched"]
+
+TRIES = 20  # times that a record is read anew when others write it, until it counts as a conflict
+HINT = 1000  # ms that a hint is kept for those who wait
+
+
+class Watched:
+    """How the primitives are done by transactions."""
+
+    def __init__(self, base: str, retention: float) -> None:
+        self._base = base
+        self._retention = ms(retention)
+
+    def keys(self, claim: Claim) -> Keys:
+        """Return the keys of a claim."""
+        return keys_of(self._base, claim.key)
+
+    def acquire(self, claim: Claim, join: bool, *more: Command) -> Talk[Any]:
+        """Attempt once; with ``more`` commands after it their answers come along."""
+        keys = self.keys(claim)
+
+        def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
+            if record is not None and record.owner not in ("", claim.owner) and left > 0:
+                return Refusal(left / 1000, record.note, queue=True)
+            token = 0 if record is None else record.token
+            if record is None or record.owner != claim.owner:
+                token = max(token + 1, now)
+            words = f"-{token} {self._retention} {claim.owner}\n{readable(claim.name)}\n"
+            life = ms(claim.ttl) + self._retention
+            return Grant(token, claim.ttl), [
+                ("SET", keys.record, words + claim.note, "PX", life),
+                ("SADD", keys.index, keys.digest),
+            ]
+
+        granted, others = yield from self._change(keys, decide, *more)
+        return [granted, *others] if more else granted
+
+    def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
+        """Return what an answer of `acquire` means: itself."""
+        meant: Grant | Refusal = answer
+        return meant
+
+    def release(self, claim: Claim) -> Talk[bool]:
+        """Free the name, and add a hint if somebody waits."""
+        keys = self.keys(claim)
+        hints = keys.base + b"h:" + keys.digest
+
+        def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
+            if record is None or record.owner != claim.owner:
+                return False
+            commands: list[Command] = [
+                # Not a SET: a server whose memory is full refuses it.
+                ("DEL", keys.record),
+                ("SREM", keys.index, keys.digest),
+                ("SET", keys.record, str(record.token), "PX", self._retention),
+            ]
+            if waiting:
+                commands += [
+                    ("DEL", hints),
+                    ("RPUSH", hints, b"1"),
+                    ("PEXPIRE", hints, HINT),
+                ]
+            return left > 0, commands
+
+        released, _ = yield from self._change(keys, decide)
+        return bool(released)
+
+    def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Renew the claims, one after the other."""
+        renewed = []
+        for claim in claims:
+            renewed.append((yield from self._renew(claim)))
+        return renewed
+
+    def _renew(self, claim: Claim) -> Talk[bool]:
+        keys = self.keys(claim)
+
+        def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
+            if record is None or record.owner != claim.owner or left <= 0:
+                return False
+            return True, [("PEXPIRE", keys.record, ms(claim.ttl) + record.retention)]
+
+        renewed, _ = yield from self._change(keys, decide)
+        return bool(renewed)
+
+    def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
+        """Take names off an index that nobody has held for ``older`` ms."""
+        index = index_of(self._base, tag)
+        removed = 0
+        for digest in digests:
+            record = index[:-1] + b"n:" + digest
+            keys = Keys(record, index, index[:-1] + b"q:" + digest, digest, index[:-1])
+
+            def decide(
+                record: Record | None, left: int, now: int, waiting: bool, keys: Keys = keys
+            ) -> Any:
+                if record is not None and record.owner and left > -older:
+                    return 0
+                return 1, [("SREM", keys.index, keys.digest)]
+
+            done, _ = yield from self._change(keys, decide)
+            removed += done
+        return removed
+
+    def wait(self, claim: Claim, seconds: float) -> list[Command]:
+        """Return the commands that say that somebody waits, and block until there is a hint."""
+        keys = self.keys(claim)
+        return [
+            ("SET", keys.base + b"w:" + keys.digest, b"1", "PX", ms(2 * PRESENCE)),
+            ("BLPOP", keys.base + b"h:" + keys.digest, f"{seconds:.3f}"),
+        ]
+
+    def _change(
+        self,
+        keys: Keys,
+        decide: Callable[[Record | None, int, int, bool], Any],
+        *more: Command,
+    ) -> Talk[Any]:
+        """Read the record, and write what ``decide`` returns for it: (its answer, commands).
+
+        Anything else that it returns is the answer, and nothing is written.
+        """
+        from redis.exceptions import WatchError
+
+        for _ in range(TRIES):
+            read_at_once = yield [
+                ("UNWATCH",),  # what an interrupted one left
+                ("WATCH", keys.record),
+                ("GET", keys.record),
+                ("PTTL", keys.record),
+                ("TIME",),
+                ("EXISTS", keys.base + b"w:" + keys.digest),
+            ]
+            _raise_first(read_at_once)
+            raw, ttl, (seconds, micros), waiting = read_at_once[2:]
+            record = read(raw)
+            left = int(ttl) - (record.retention if record is not None else 0)
+            now = int(seconds) * 1_000_000 + int(micros)
+            decided = decide(record, left, now, bool(waiting))
+            if not isinstance(decided, tuple):
+                return decided, []
+            answer, commands = decided
+            answers = yield [("MULTI",), *commands, ("EXEC",), *more]
+            done = answers[len(commands) + 1]
+            _raise_first([*answers[1 : len(commands) + 1], done])  # refused before it began
+            if done is not None:
+                _raise_first(done)
+                return answer, answers[len(commands) + 2 :]
+        raise WatchError(f"others wrote the record each of {TRIES} times that it was read")
+
+
+def _raise_first(answers: Sequence[Any]) -> None:
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer

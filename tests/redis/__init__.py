@@ -1,0 +1,1 @@
+"""The redis backend against real servers."""

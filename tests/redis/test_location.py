@@ -1,0 +1,154 @@
+"""LOCATION and OPTIONS: what is taken, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.cache import caches
+from django.test import override_settings
+
+from django_distlock import InvalidLockBackendError, LockBackendError, lock
+from tests.redis.tools import BACKEND, Opener, claim, granted
+from tests.servers import Redis
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    ("nowhere", {}, "CACHES has no alias 'nowhere'"),
+    ("default", {}, "is no cache on one Redis"),
+    (None, {}, "is no cache on one Redis"),
+    (7, {}, "not int"),
+    (["redis://a", "redis://b"], {}, "not list"),
+    ("http://a", {}, "no URL of a Redis"),
+    ("redis://a?colour=red", {}, "unknown arguments: colour"),
+    ("redis://a?db=red", {}, "Invalid value"),
+    ("unix://", {}, "names no socket file"),
+    ("redis://a", {"SCRIPTING": 1}, "True or False"),
+    ("redis://a", {"WAIT_REPLICAS": -1}, "a number of replicas"),
+    ("redis://a", {"SENTINELS": ["a"]}, "a list of"),
+    ("redis:///0", {"SENTINELS": [("a", 1)]}, "name of the service"),
+    ("redis://a", {"SENTINEL_KWARGS": {}}, "needs SENTINELS"),
+    ("redis://a", {"CLUSTER": True, "SCRIPTING": False}, "leave one of"),
+    ("redis://a", {"CLUSTER": True, "WAIT_REPLICAS": 1}, "leave one of"),
+    ("redis://a/3", {"CLUSTER": True}, "databases other than 0"),
+    (None, {"CLUSTER": True}, "the URL of a node"),
+    ("a", {"CLUSTER": True}, "no URL of a node"),
+    ("redis://a", {"ROOMS": 1}, "unknown keys: ROOMS"),
+]
+
+
+@pytest.mark.parametrize(("location", "options", "said"), WRONG)
+def test_what_is_wrong_is_named(
+    opened: Opener, location: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidLockBackendError, match=said) as caught:
+        opened(location, **options)
+    assert "DISTLOCKS['redis-" in str(caught.value)
+
+
+def test_a_password_is_not_shown(opened: Opener) -> None:
+    with pytest.raises(InvalidLockBackendError) as caught:
+        opened("redis://user:secret@a?colour=red")
+    assert "secret" not in str(caught.value)
+    assert "user" in str(caught.value)
+    backend = opened("redis://user:secret@127.0.0.1:1/0")
+    with pytest.raises(LockBackendError) as failed:
+        lock("x", using=backend.alias).acquire()
+    assert "secret" not in str(failed.value)
+    assert "127.0.0.1:1" in str(failed.value)
+    assert "secret" not in repr(backend.located)
+
+
+def test_a_cache_says_how_to_connect_and_what_keys_begin_with(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    for cache, database, start in (
+        ("django-redis", "1", "shop:3:distlock:1:{"),
+        ("django", "2", ":1:distlock:1:{"),
+    ):
+        backend = opened(cache)
+        server.execute("-n", database, "FLUSHDB")
+        mine = claim(backend, name)
+        granted(backend, mine)
+        found = server.execute("-n", database, "KEYS", "*").split()
+        assert len(found) == 2
+        assert all(key.startswith(start) for key in found)
+        assert str(caches[cache].make_key("")) in start
+        assert backend.release(mine)
+
+
+def test_caches_with_another_prefix_or_version_share_no_lock(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    here = settings.CACHES["django-redis"]
+    with override_settings(CACHES={**settings.CACHES, "other": here | {"VERSION": 4}}):
+        one, two = opened("django-redis"), opened("other")
+        mine, theirs = claim(one, name), claim(two, name)
+        granted(one, mine)
+        granted(two, theirs)
+        for backend, each in ((one, mine), (two, theirs)):
+            assert [info.name for info in backend.held()] == [name]
+            assert backend.release(each)
+
+
+def test_a_unix_socket(server: Redis, opened: Opener, name: str) -> None:
+    assert server.socket
+    backend = opened(f"unix://{server.socket}?db=0")
+    mine = claim(backend, name)
+    granted(backend, mine)
+    assert opened(server.url()).inspect(name) is not None
+    assert backend.release(mine)
+
+
+def test_the_scheme_of_valkey(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url().replace("redis://", "valkey://"))
+    mine = claim(backend, name)
+    granted(backend, mine)
+    assert backend.release(mine)
+
+
+def test_tls_and_a_user_with_few_rights(name: str, opened: Opener) -> None:
+    with Redis(tls=True, password="of the admin", persistent=False) as server:
+        server.execute(
+            *("ACL", "SETUSER", "locker", "on", ">let me in", "resetkeys", "~*distlock:1:*"),
+            *("+@string", "+@keyspace", "+@list", "+@set", "+@scripting", "+@connection", "+time"),
+        )
+        backend = opened(server.url(user="locker", password="let me in"))
+        mine = claim(backend, name)
+        granted(backend, mine)
+        assert [info.name for info in backend.held()] == [name]
+        assert backend.renew_many([mine]) == [True]
+        assert backend.release(mine)
+        for url, said in (
+            (server.url(user="locker", password="wrong"), "the user and the password"),
+            (server.url(password=""), "the user and the password"),
+        ):
+            other = opened(url)
+            with pytest.raises(LockBackendError, match=said):
+                lock(name, using=other.alias).acquire()
+        server.execute("ACL", "SETUSER", "locker", "-evalsha")
+        with pytest.raises(LockBackendError, match="Allow the user"):
+            lock(name, using=backend.alias).acquire()
+
+
+def test_without_the_driver_the_extra_is_named() -> None:
+    program = f"""
+import sys
+sys.modules["redis"] = None
+from django.conf import settings
+settings.configure(DISTLOCKS={{"default": {{"BACKEND": "{BACKEND}", "LOCATION": "redis://a"}}}})
+from django_distlock.handler import locks
+locks["default"]
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "pip install django-distlock[redis]" in done.stderr
+
+
+def test_aliases_of_one_redis_are_cleaned_together(server: Redis, opened: Opener) -> None:
+    one, two = opened(server.url(), prefix="a"), opened(server.url(), prefix="b")
+    assert one.cleaned_with() == two.cleaned_with()
+    assert one.cleaned_with() != opened(server.url(1)).cleaned_with()
