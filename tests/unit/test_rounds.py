@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,7 +132,7 @@ class Contender:
             if fate == "unheard":
                 node.run(name, words)
             elif fate == "late":
-                self.late.append(lambda node=node, name=name, words=words: node.run(name, words))
+                self.late.append(partial(node.run, name, words))
         return answers
 
 
@@ -150,6 +151,34 @@ def test_one_holds_and_its_token_is_the_greatest(size: int, data: st.DataObject)
             next(some[what].steps)
         elif late:
             late.pop(data.draw(st.integers(0, len(late) - 1)))()
+
+
+def test_an_undoing_that_comes_late_frees_no_later_attempt() -> None:
+    """Grant, undo what is read late, grant again to the same owner: then the undoing is read."""
+    claim = Claim("x", "x", "me", 30.0)
+    node = Model(1000)
+
+    def attempt(answer: Any) -> tuple[Any, ...] | None:
+        """Ask three nodes, of which this one grants and two give ``answer``; return the undoing."""
+        operation = rounds.acquire(NAMES, claim, 0, 0.0, SHOWN[:3])
+        (words,) = next(operation).calls
+        granted = [node.run("acquire", words)]
+        try:
+            undoing = operation.send([granted, answer, answer])
+        except StopIteration as stop:
+            assert isinstance(stop.value, Grant)
+            return None
+        assert undoing.script.name == "release"
+        return tuple(undoing.calls[0])
+
+    late = attempt([[0, 1000, b"", b"another"]])
+    assert late is not None
+    assert node.owner == "me"
+    first = node.attempt
+    assert attempt([[1, node.token, 1000]]) is None
+    assert node.attempt != first
+    assert node.run("release", late) == 0
+    assert node.owner == "me"
 
 
 def test_the_model_grants() -> None:

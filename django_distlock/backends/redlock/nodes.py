@@ -7,22 +7,20 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..redis.location import Place
 from .rounds import Answers, NotAskedError, Round
 from .votes import quorum
 
-if TYPE_CHECKING:
-    from redis.exceptions import RedisError
-
-__all__ = ["OWED", "Cluster", "Node", "Progress"]
+__all__ = ["CONNECT", "OWED", "PATIENCE", "Cluster", "Node", "Progress"]
 
 OWED = 32
 """Answers that a node may owe before it is asked no more."""
 STRAGGLE = 0.001  # seconds that a decided round waits at least for those who are a little late
 GRACE = 0.005  # seconds for nodes that owe answers, when the others have given theirs
-PATIENCE = 5.0  # seconds after which a node that owes an answer is taken to be cut off
+PATIENCE = 2.0  # seconds after which a node that owes an answer is taken to be cut off
+CONNECT = 0.05  # seconds that a quorum of connections waits at least for the others
 AGAIN = (0.05, 1.0)  # seconds between two attempts to reach a node that is down: first, longest
 
 
@@ -132,6 +130,7 @@ class Progress:
         self._thin: float | None = None
         self._quorum = quorum(nodes)
         self.asked = list(asked)
+        self._again: set[int] = set()
 
     def sent(self, number: int, owed: int) -> None:
         """Note that a node was asked."""
@@ -162,6 +161,22 @@ class Progress:
             return min(self.end, self._thin + GRACE)
         return self.end
 
+    def may_repeat(self, number: int, error: Exception) -> bool:
+        """Tell whether to ask a node once more, as its connection was closed, perhaps long ago.
+
+        Asked again, a node answers as it did before.
+        """
+        if number in self._again or not is_reset(error):
+            return False
+        self._again.add(number)
+        return True
+
+    @property
+    def enough(self) -> bool:
+        """Whether a quorum was asked, or has answered."""
+        answered = sum(isinstance(each, list) for each in self.answers)
+        return answered + len(self.pending) >= self._quorum
+
     def rest(self) -> list[int]:
         """Return the nodes to ask after all, when those that are up proved to be too few."""
         answered = sum(isinstance(each, list) for each in self.answers)
@@ -183,7 +198,7 @@ class Progress:
         return self.answers
 
 
-def is_reset(error: RedisError) -> bool:
+def is_reset(error: Exception) -> bool:
     """Tell whether a connection was closed, rather than slow."""
     from redis.exceptions import ConnectionError, TimeoutError
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from .nodes import OWED, PATIENCE, Cluster, Node, Progress, is_reset
+from .nodes import OWED, PATIENCE, Cluster, Node, Progress
 from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
 
 __all__ = ["Ring", "Rings"]
@@ -30,8 +30,6 @@ class Wire:
     def __init__(self, node: Node, limit: float) -> None:
         self.connection: Any = node.place.connection(limit)
         self.owed = 0
-        self.proven = False
-        """Whether it has given an answer, so that an end of it may be an old one."""
         self._since = 0.0
         self._expected = 0
         self._got: list[Any] = []
@@ -69,13 +67,12 @@ class Wire:
             self.owed -= 1
             if self.owed < self._expected:
                 self._got.append(answer)
-        self.proven = True
         return self._got
 
     def drop(self) -> None:
         """Close it."""
         self.connection.disconnect()
-        self.owed, self.proven = 0, False
+        self.owed = 0
 
 
 class Ring:
@@ -134,7 +131,7 @@ class Ring:
         try:
             wire.send(packed, len(progress.round.calls))
         except RedisError as error:
-            if wire.proven and is_reset(error):
+            if progress.may_repeat(number, error):
                 wire.drop()
                 self._connect(progress, number, packed, max(progress.end - time.monotonic(), 0.02))
             else:
@@ -157,16 +154,13 @@ class Ring:
         from redis.exceptions import NoScriptError, RedisError, TimeoutError
 
         wire = self._wires[number]
-        proven = wire.proven
         try:
             answer = wire.receive(limit)
         except TimeoutError:
             return
         except (RedisError, OSError) as error:
             wire.drop()
-            if proven and isinstance(error, RedisError) and is_reset(error):
-                # Closed by the server since it was last used, perhaps: asked again, a node answers
-                # as it did before.
+            if progress.may_repeat(number, error):
                 progress.pending.remove(number)
                 self._connect(progress, number, packed, max(progress.end - time.monotonic(), 0.02))
             else:
