@@ -158,26 +158,21 @@ def test_an_undoing_that_comes_late_frees_no_later_attempt() -> None:
     claim = Claim("x", "x", "me", 30.0)
     node = Model(1000)
 
-    def attempt(answer: Any) -> tuple[Any, ...] | None:
-        """Ask three nodes, of which this one grants and two give ``answer``; return the undoing."""
+    def attempt() -> rounds.Operation[Any]:
+        """Begin an attempt, which this node grants."""
         operation = rounds.acquire(NAMES, claim, 0, 0.0, SHOWN[:3])
         (words,) = next(operation).calls
-        granted = [node.run("acquire", words)]
-        try:
-            undoing = operation.send([granted, answer, answer])
-        except StopIteration as stop:
-            assert isinstance(stop.value, Grant)
-            return None
-        assert undoing.script.name == "release"
-        return tuple(undoing.calls[0])
+        assert node.run("acquire", words)[0] == 1
+        return operation
 
-    late = attempt([[0, 1000, b"", b"another"]])
-    assert late is not None
-    assert node.owner == "me"
-    first = node.attempt
-    assert attempt([[1, node.token, 1000]]) is None
-    assert node.attempt != first
-    assert node.run("release", late) == 0
+    held: list[Any] = [[0, 1000, b"", b"another"]]
+    granted: list[Any] = [[1, 1001, 1001]]
+    undoing = attempt().send([granted, held, held])
+    assert undoing.script.name == "release"
+    with pytest.raises(StopIteration) as done:
+        attempt().send([granted, granted, held])
+    assert isinstance(done.value.value, Grant)
+    assert node.run("release", tuple(undoing.calls[0])) == 0
     assert node.owner == "me"
 
 
