@@ -83,6 +83,7 @@ class TestDemo:
             "SHOP_REDLOCK": " ".join(node.url() for node in NODES[:3]),
         }
         words = ["demo", "--using", "redlock", "--workers", "3", "--stock", "20", "--json"]
+        printed = ""
         for command in (["migrate", "-v0"], words):
             done = subprocess.run(
                 [sys.executable, "manage.py", *command],
@@ -94,7 +95,8 @@ class TestDemo:
                 check=False,
             )
             assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
+            printed = done.stdout
+        found = json.loads(printed)
         (run,) = [run for run in found["runs"] if run["alias"] == "redlock"]
         assert (run["technique"], run["orders"], run["oversold"]) == ("redlock", 20, 0)
         (kill,) = found["kills"]
