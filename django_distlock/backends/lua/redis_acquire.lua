@@ -86,7 +86,7 @@ if not token then
             end
         end
         call('SET', presence, 1, 'PX', ARGV[7])
-        call('PEXPIRE', KEYS[3], 20 * ARGV[7])  -- or dead waiters would be kept for ever
+        call('PEXPIRE', KEYS[3], 4 * ARGV[7])  -- or dead waiters would be kept for ever
         return {left, note, 1}
     end
 end

@@ -80,6 +80,7 @@ class Wire:
                     connection.disconnect()  # an answer that nobody waited for
             except RedisError:
                 connection.disconnect()
+            self._limit = 0.0  # looking may have changed the socket's
         self._used = now
         if limit != self._limit:
             self._limit = limit
