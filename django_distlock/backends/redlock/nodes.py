@@ -131,6 +131,7 @@ class Progress:
         self._quorum = quorum(nodes)
         self.asked = list(asked)
         self._again: set[int] = set()
+        self._answered = False
 
     def sent(self, number: int, owed: int) -> None:
         """Note that a node was asked."""
@@ -141,6 +142,7 @@ class Progress:
     def got(self, number: int, answer: list[Any] | Exception) -> None:
         """Note what a node said."""
         self.answers[number] = answer
+        self._answered = True
         if number in self.pending:
             self.pending.remove(number)
             self.fresh.discard(number)
@@ -150,7 +152,7 @@ class Progress:
         if not self.pending:
             return 0.0
         now = time.monotonic()
-        if self._settled is None and self.round.decided(self.answers):
+        if self._settled is None and self._answered and self.round.decided(self.answers):
             self._settled = now
         if self._settled is not None:
             late = max(STRAGGLE, self._settled - self.started)
@@ -186,11 +188,12 @@ class Progress:
 
     def close(self, nodes: Sequence[Node]) -> Answers:
         """Return the answers, with an error for each that is missing."""
-        from redis.exceptions import TimeoutError
+        if self.pending:
+            from redis.exceptions import TimeoutError
 
-        waited = time.monotonic() - self.started
-        for number in self.pending:
-            self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
+            waited = time.monotonic() - self.started
+            for number in self.pending:
+                self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
         if self.round.nodes is None:
             for number, node in enumerate(nodes):
                 if self.answers[number] is None:
