@@ -12,7 +12,7 @@ import math
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -51,6 +51,9 @@ class Session:
         """When it was last asked for the lock."""
         self.idle = -1.0
         """The limit on being idle in a transaction that the session was given last."""
+        self.direct: bool | None = None
+        """Whether the server's session is ours alone; None until that was asked."""
+        self._words: Any = None
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class Session:
 
     def _limited(self, work: Callable[[], T], limit: float) -> T:
         if self.connection.connection is None:
-            self.idle = -1.0
+            self.idle, self.direct, self._words = -1.0, None, None
             _open(self.connection, limit)
         with within(self.connection.connection, limit) as watch:
             try:
@@ -102,8 +105,11 @@ class Session:
         """Run statements, in one round trip where the driver can, and return the last one's row.
 
         On MariaDB the row is that of what the last statement has put into LAST_INSERT_ID(), and
-        its count of rows.
+        its count of rows. By psycopg it is of bytes.
         """
+        if not self._is_mysql() and self.can_send():
+            with self.connection.wrap_database_errors:
+                return self._ask("; ".join(statements), parameters)
         with self.connection.cursor() as cursor:
             together = self.connection.vendor == "postgresql" or hasattr(
                 self.connection.connection, "send_query"
@@ -115,6 +121,22 @@ class Session:
             if cursor.description:
                 return cursor.fetchone()  # type: ignore[no-any-return]
             return (cursor.lastrowid, cursor.rowcount) if self._is_mysql() else None
+
+    def _ask(self, sql: str, parameters: dict[str, Any]) -> Row | None:
+        """Send a message by psycopg, and read its results ourselves.
+
+        Reading them by its cursor takes longer than the statements do.
+        """
+        raw: Any = self.connection.connection
+        if self._words is None:
+            self._words = raw.cursor()
+        raw.pgconn.send_query(self._words.mogrify(sql, parameters).encode())
+        last = None
+        for result in _results(raw):
+            last = result
+        if last is None or not last.ntuples:
+            return None
+        return tuple([last.get_value(0, column) for column in range(last.nfields)])
 
     def fetch(self, sql: str, parameters: dict[str, Any]) -> list[Row]:
         """Run a statement and return its rows."""
@@ -150,8 +172,7 @@ class Session:
             for number in range(len(parameters)):
                 sql = sql.replace("%s", f"${number + 1}", 1)
             raw.pgconn.send_query_params(sql.encode(), [str(each).encode() for each in parameters])
-            while raw.pgconn.flush():
-                select.select([], [raw.pgconn.socket], [], 0.1)
+            _flush(raw.pgconn)
         self.sent = True
 
     def is_answered(self, seconds: float = 0.0) -> bool:
@@ -172,7 +193,7 @@ class Session:
                 raw.read_query_result()
                 rows = raw.store_result().fetch_row(maxrows=0)
                 return len(rows)
-            return _read_all(raw)
+            return sum(result.ntuples for result in _results(raw))
 
     def watched(self) -> int | None:
         """Return a descriptor of the socket, the caller's to close, that outlives the session."""
@@ -204,23 +225,35 @@ class Session:
             self.connection.close()
 
 
-def _read_all(raw: Any) -> int:
-    """Read the results of psycopg's connection to the last; return the rows of the first."""
-    from psycopg import errors
+def _results(raw: Any) -> Iterator[Any]:
+    """Yield the results of what was sent by psycopg; raise the error, if there is one, at the end.
 
-    count, failed = 0, None
-    pgconn = raw.pgconn
+    Not before: what is left unread would be the answer to the next question.
+    """
+    pgconn, failed = raw.pgconn, None
+    _flush(pgconn)
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
     while True:
         while pgconn.is_busy():
-            select.select([pgconn.socket], [], [], 0.1)
+            poll.poll()
             pgconn.consume_input()
         result = pgconn.get_result()
         if result is None:
             break
         if result.error_message:
-            failed = errors.error_from_result(result)
+            failed = result
         else:
-            count += result.ntuples
+            yield result
     if failed is not None:
-        raise failed
-    return count
+        from psycopg import errors
+
+        raise errors.error_from_result(failed)
+
+
+def _flush(pgconn: Any) -> None:
+    """Send what libpq still keeps, of a message that is longer than the socket takes at once."""
+    while pgconn.flush():
+        poll = select.poll()
+        poll.register(pgconn.socket, select.POLLOUT)
+        poll.poll()
