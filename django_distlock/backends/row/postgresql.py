@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from django.db.utils import DatabaseError
-
 from ...values import Claim
 from ..table.sql import PG_NOW
 from .dialect import LONGEST_WAIT, Dialect, Missing, milliseconds
@@ -43,9 +41,11 @@ SELECT drawn.token, {_SHOW} FROM drawn
 UNION ALL
 SELECT NULL, true FROM distlock_row
  WHERE digest = %(key)s AND NOT EXISTS (SELECT 1 FROM drawn)"""
-WAIT: Final = "SELECT 1 FROM distlock_row WHERE digest = %(key)s FOR UPDATE"
-DRAW: Final = f"""WITH drawn AS (
-  INSERT INTO distlock_row_token AS t (digest, token) VALUES (%(key)s, {PG_NOW})
+# The clock is read for the row that the first part returns, and so after the wait.
+WAIT: Final = f"""WITH locked AS MATERIALIZED (
+  SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE),
+drawn AS (
+  INSERT INTO distlock_row_token AS t (digest, token) SELECT digest, {PG_NOW} FROM locked
   {_STORE})
 SELECT drawn.token, {_SHOW} FROM drawn"""
 
@@ -61,7 +61,7 @@ SET_UP: Final = (
     "SET enable_seqscan = off",
 )
 _PARAMETERS: Final = ("key", "owner", "note")
-PREPARED: Final = {"note": NOTE, "lock": LOCK, "wait": WAIT, "draw": DRAW}
+PREPARED: Final = {"note": NOTE, "lock": LOCK, "wait": WAIT}
 # Behind a pooler the next transaction may be in another session, where none of that was said.
 _SET_LOCAL: Final = (
     "SET LOCAL statement_timeout = 0",
@@ -140,9 +140,6 @@ class PostgreSQL(Dialect):
                     cursor.execute("; ".join([*SET_UP, *prepare]))
         return session.direct
 
-    def _text(self, session: Session, name: str) -> str:
-        return _execute(name) if self._is_direct(session) else PREPARED[name]
-
     def make(self, session: Session, claim: Claim) -> None:
         session.execute([MAKE], self.given(claim))
 
@@ -162,19 +159,20 @@ class PostgreSQL(Dialect):
         return None if row[0] is None else int(row[0])
 
     def send_wait(self, session: Session, claim: Claim) -> None:
-        session.send(WAIT.replace("%(key)s", "%s"), [claim.key])
+        wait = _execute("wait") if self._is_direct(session) else WAIT
+        session.send([wait], self.given(claim))
 
-    def draw(self, session: Session, claim: Claim) -> int:
-        row = session.execute([self._text(session, "draw")], self.given(claim))
-        if row is None:
-            raise DatabaseError("no token was drawn")
-        return int(row[0])
+    def waited(self, row: Row | None) -> int | None:
+        return None if row is None else int(row[0])
 
     def renew(self, session: Session, claim: Claim) -> None:
         session.execute([f"SET LOCAL {_IDLE_LIMIT}"], self._given(claim))
 
     def release(self, session: Session, claim: Claim, *, long: bool) -> None:
-        session.execute([USED, "COMMIT"] if long else ["COMMIT"], self.given(claim))
+        if long:
+            session.execute([USED, "COMMIT"], self.given(claim))
+        else:
+            session.execute(["COMMIT"], {})
 
     def cancel(self, session: Session, other: Session, limit: float) -> None:
         raw: Any = session.connection.connection

@@ -12,7 +12,8 @@ import math
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -45,6 +46,8 @@ class Session:
         self.token: int | None = None
         self.sent = False
         """Whether a locking statement is under way, whose answer was not read yet."""
+        self.sent_at = -math.inf
+        """When the last one was sent; `time.monotonic`."""
         self.until = math.inf
         """When the server has ended it unless it is renewed, or nobody waits; `time.monotonic`."""
         self.looked = -math.inf
@@ -109,7 +112,8 @@ class Session:
         """
         if not self._is_mysql() and self.can_send():
             with self.connection.wrap_database_errors:
-                return self._ask("; ".join(statements), parameters)
+                self._tell("; ".join(statements), parameters)
+                return _last_row(self.connection.connection)
         with self.connection.cursor() as cursor:
             together = self.connection.vendor == "postgresql" or hasattr(
                 self.connection.connection, "send_query"
@@ -122,21 +126,18 @@ class Session:
                 return cursor.fetchone()  # type: ignore[no-any-return]
             return (cursor.lastrowid, cursor.rowcount) if self._is_mysql() else None
 
-    def _ask(self, sql: str, parameters: dict[str, Any]) -> Row | None:
-        """Send a message by psycopg, and read its results ourselves.
+    def _tell(self, sql: str, parameters: dict[str, Any]) -> None:
+        """Send a message by psycopg; its answer is read from libpq itself.
 
-        Reading them by its cursor takes longer than the statements do.
+        Reading it by psycopg's cursor takes longer than the statements do.
         """
         raw: Any = self.connection.connection
-        if self._words is None:
-            self._words = raw.cursor()
-        raw.pgconn.send_query(self._words.mogrify(sql, parameters).encode())
-        last = None
-        for result in _results(raw):
-            last = result
-        if last is None or not last.ntuples:
-            return None
-        return tuple([last.get_value(0, column) for column in range(last.nfields)])
+        if parameters:
+            if self._words is None:
+                self._words = raw.cursor()
+            sql = self._words.mogrify(sql, parameters)
+        raw.pgconn.send_query(sql.encode())
+        _flush(raw.pgconn)
 
     def fetch(self, sql: str, parameters: dict[str, Any]) -> list[Row]:
         """Run a statement and return its rows."""
@@ -161,18 +162,18 @@ class Session:
         # Sockets are watched by a call that Windows does not have.
         return hasattr(select, "poll") and (hasattr(raw, "send_query") or hasattr(raw, "pgconn"))
 
-    def send(self, sql: str, parameters: Sequence[str | float]) -> None:
-        """Send a statement with positional parameters, and do not wait."""
+    def send(self, statements: Sequence[str], parameters: dict[str, Any]) -> None:
+        """Send statements together, and do not wait for the answer."""
         raw: Any = self.connection.connection
-        if self._is_mysql():
-            with raw.cursor() as cursor:
-                text = cursor.mogrify(sql, tuple(parameters))
-            raw.send_query(text.encode() if isinstance(text, str) else text)
-        else:
-            for number in range(len(parameters)):
-                sql = sql.replace("%s", f"${number + 1}", 1)
-            raw.pgconn.send_query_params(sql.encode(), [str(each).encode() for each in parameters])
-            _flush(raw.pgconn)
+        sql = "; ".join(statements)
+        self.sent_at = time.monotonic()
+        with self.connection.wrap_database_errors:
+            if self._is_mysql():
+                with raw.cursor() as cursor:
+                    text = cursor.mogrify(sql, parameters)
+                raw.send_query(text.encode() if isinstance(text, str) else text)
+            else:
+                self._tell(sql, parameters)
         self.sent = True
 
     def is_answered(self, seconds: float = 0.0) -> bool:
@@ -184,16 +185,18 @@ class Session:
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def receive(self) -> int:
-        """Read the answer to what was sent; return the number of its rows."""
+    def receive(self) -> Row | None:
+        """Read the answer to what was sent: as `execute` returns it."""
         self.sent = False
         raw: Any = self.connection.connection
         with self.connection.wrap_database_errors:
-            if self._is_mysql():
-                raw.read_query_result()
-                rows = raw.store_result().fetch_row(maxrows=0)
-                return len(rows)
-            return sum(result.ntuples for result in _results(raw))
+            if not self._is_mysql():
+                return _last_row(raw)
+            raw.read_query_result()
+            raw.store_result()
+            while raw.next_result() != -1:
+                raw.store_result()
+            return (raw.insert_id(), raw.affected_rows())
 
     def watched(self) -> int | None:
         """Return a descriptor of the socket, the caller's to close, that outlives the session."""
@@ -225,13 +228,12 @@ class Session:
             self.connection.close()
 
 
-def _results(raw: Any) -> Iterator[Any]:
-    """Yield the results of what was sent by psycopg; raise the error, if there is one, at the end.
+def _last_row(raw: Any) -> Row | None:
+    """Read all results of what was sent by psycopg; return the first row of the last one.
 
-    Not before: what is left unread would be the answer to the next question.
+    An error is raised only then: what is left unread would be the answer to the next question.
     """
-    pgconn, failed = raw.pgconn, None
-    _flush(pgconn)
+    pgconn, last, failed = raw.pgconn, None, None
     poll = select.poll()
     poll.register(pgconn.socket, select.POLLIN)
     while True:
@@ -243,12 +245,14 @@ def _results(raw: Any) -> Iterator[Any]:
             break
         if result.error_message:
             failed = result
-        else:
-            yield result
+        last = result
     if failed is not None:
         from psycopg import errors
 
         raise errors.error_from_result(failed)
+    if last is None or not last.ntuples:
+        return None
+    return tuple([last.get_value(0, column) for column in range(last.nfields)])
 
 
 def _flush(pgconn: Any) -> None:
