@@ -1,7 +1,7 @@
 """Measure locks beside the bare statements and beside other libraries.
 
-    python -m benchmarks [--stores sqlite,postgresql] [--only pairs,handover] [--rounds 5]
-                         [--quick] [--json out.json]
+    python -m benchmarks [--stores sqlite,postgresql] [--backends row] [--only pairs,handover]
+                         [--rounds 5] [--quick] [--json out.json]
 
 Prints a table for each store and measurement, and the targets with what was reached. It starts
 private servers of its own, which wait for the disk at each commit.
@@ -17,18 +17,22 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from .adapter import Backend
 from .adapters import adapters
 from .bench import Bench, Row
 from .measures import MEASURES
 from .processes import in_child
 from .report import report
+from .savers import savers
 from .stores import STORES, Store, set_up_django
 from .targets import judge
 
+BACKENDS: tuple[Backend, ...] = ("table", "row", "version")
 QUICK: dict[str, Any] = {
     "rounds": 3,
     "slice": 0.03,
@@ -59,7 +63,7 @@ def main() -> None:
     rows: list[Row] = []
     errors: list[str] = []
     for name in options.stores:
-        more, failed = _measure(STORES[name](), options.only, settings)
+        more, failed = _measure(STORES[name](), options, settings)
         rows, errors = rows + more, errors + failed
     about["load_after"] = os.getloadavg()
     verdicts = judge(rows)
@@ -81,23 +85,22 @@ def main() -> None:
         sys.exit("\n".join(["FAILED", *errors]))
 
 
-def _measure(store: Store, measures: list[str], settings: dict[str, Any]) -> _Answer:
-    usable, absent = adapters(store.name)
+def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]) -> _Answer:
+    usable, absent = adapters(store.name, options.backends)
     for reason in absent:
         print(f"left out on {store.name}: {reason}", file=sys.stderr)
     try:
         store.start()
         bench = Bench(store=store, adapters=usable, **settings)
         # Django is set up once in a process, so each store has one.
-        return in_child(_in_store_process, bench, measures)
+        return in_child(_in_store_process, bench, options.only)
     finally:
         store.stop()
 
 
 def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
-    needed = {name for each in bench.adapters for name in each.needs}
-    apps = [app for app in (*bench.store.apps, "db_mutex") if app in needed]
-    set_up_django(bench.store, apps)
+    subjects = [*bench.adapters, *savers()]
+    set_up_django(bench.store, list(dict.fromkeys(app for each in subjects for app in each.apps)))
     rows, errors = [], []
     for measure in measures:
         try:
@@ -112,6 +115,7 @@ def _options() -> argparse.Namespace:
         prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--stores", type=_words(STORES), default=list(STORES))
+    parser.add_argument("--backends", type=_words(BACKENDS), default=list(BACKENDS))
     parser.add_argument("--only", type=_words(MEASURES), default=list(MEASURES))
     parser.add_argument("--rounds", type=int, help="of pairs (11)")
     parser.add_argument("--leases", type=int, help="that the watchdog renews (50000)")
@@ -120,7 +124,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _words(known: dict[str, Any]) -> Any:
+def _words(known: Iterable[str]) -> Any:
     def words(text: str) -> list[str]:
         chosen = text.split(",")
         if unknown := sorted(set(chosen) - set(known)):

@@ -20,6 +20,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "microseconds": "us/pair",
         "cpu_ms_per_1000": "client CPU ms/1000",
     },
+    "save": {
+        "adapter": "save() of a row that was read, one core",
+        "kind": "kind",
+        "per_second": "saves/s",
+        "quartiles": "quartiles",
+        "best": "best",
+        "microseconds": "us/save",
+        "cpu_ms_per_1000": "client CPU ms/1000",
+    },
     "handover": {
         "adapter": "hand-over, hold 2 ms",
         "kind": "kind",
@@ -80,7 +89,7 @@ def report(rows: list[Row], verdicts: list[Verdict]) -> str:
             mine = [row for row in rows if (row["store"], row["measure"]) == (store, measure)]
             if mine:
                 head, body = list(columns.values()), [[row.get(c) for c in columns] for row in mine]
-                if measure == "pairs":
+                if measure in ("pairs", "save"):
                     _add_ratios(head, body, mine)
                 parts.append(f"{store}\n{table(head, body)}")
     if verdicts:

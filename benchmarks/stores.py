@@ -19,7 +19,6 @@ class Store(ABC):
     """A store, with the settings that one would use in production."""
 
     name: ClassVar[str]
-    apps: ClassVar[tuple[str, ...]] = ()
     in_client: ClassVar[bool] = False
     """Whether its work is done, and counted, in the clients' own processes."""
     database: dict[str, Any]
@@ -115,7 +114,6 @@ class Postgresql(Served):
     """fsync and synchronous_commit on."""
 
     name = "postgresql"
-    apps = ("pgactivity", "pglock")
 
     def __init__(self) -> None:
         self.server = PostgreSQL(durable=True)
@@ -175,18 +173,23 @@ STORES: dict[str, type[Store]] = {kind.name: kind for kind in (Sqlite, Postgresq
 def set_up_django(store: Store, apps: list[str]) -> None:
     """Configure Django with the store as its only database, and make the tables.
 
-    The lock's alias has the default settings but for WAIT, which is longer than any measurement.
+    The lock's aliases have the default settings but for WAIT, longer than any measurement.
     """
     import django
     from django.conf import settings
     from django.core.management import call_command
     from django.db import connections
 
-    table = "django_distlock.backends.table.TableBackend"
+    kinds = {"default": "table.Table", "row": "row.Row", "version": "version.Version"}
+    if store.in_client:
+        del kinds["row"]  # SQLite has no row locks
     settings.configure(
         INSTALLED_APPS=["django_distlock", "benchmarks.orm", *apps],
         DATABASES={"default": store.database},
-        DISTLOCKS={"default": {"BACKEND": table, "WAIT": 600}},
+        DISTLOCKS={
+            alias: {"BACKEND": f"django_distlock.backends.{kind}Backend", "WAIT": 600}
+            for alias, kind in kinds.items()
+        },
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         SECRET_KEY="only for benchmarks",
         USE_TZ=True,

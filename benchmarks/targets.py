@@ -12,6 +12,8 @@ __all__ = ["Verdict", "judge"]
 SERVERS = ("postgresql", "mariadb")
 OURS, FLOOR, POLLING = "django-distlock", "bare statements", "bare, polling"
 DB_MUTEX = "django-db-mutex"
+ROW, FOR_UPDATE, BY_HAND = "django-distlock row", "bare FOR UPDATE", "select_for_update()"
+SAVE, PLAIN, CONCURRENCY = "VersionedModel.save()", "plain save()", "django-concurrency save()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,16 @@ def judge(rows: list[Row]) -> list[Verdict]:
     found: list[Verdict] = []
     for store in dict.fromkeys(row["store"] for row in rows):
         mine = _Rows(rows, store)
-        for part in (_pairs, _handover, _fairness, _failing, _renewals):
+        for part in (
+            _pairs,
+            _row_pairs,
+            _handover,
+            _row_handover,
+            _fairness,
+            _failing,
+            _renewals,
+            _save,
+        ):
             for what, sign, wanted, got in part(mine, store in SERVERS):
                 found.append(Verdict(store, what, sign, wanted, got))
     return found
@@ -88,6 +99,29 @@ def _handover(rows: _Rows, served: bool) -> _Found:
             yield f"hand-over p99 / polling, {waiters} waiters", "<=", 1.0, ratio
         if served:
             yield f"statements an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
+
+
+def _row_pairs(rows: _Rows, served: bool) -> _Found:
+    yield from _rates(rows, "pairs", ROW, {FOR_UPDATE: 0.8, BY_HAND: 1.0})
+
+
+def _save(rows: _Rows, served: bool) -> _Found:
+    yield from _rates(rows, "save", SAVE, {PLAIN: round(1 / 1.15, 3), CONCURRENCY: 1.0})
+
+
+def _rates(rows: _Rows, measure: str, who: str, limits: dict[str, float]) -> _Found:
+    ours = rows.get(measure, who)
+    for other, wanted in limits.items():
+        if ours and other in ours["times"]:
+            yield f"{who}: {measure} / {other}", ">=", wanted, ours["times"][other]
+
+
+def _row_handover(rows: _Rows, served: bool) -> _Found:
+    for waiters in rows.waiters():
+        ours, bare = (rows.get("handover", name, waiters=waiters) for name in (ROW, FOR_UPDATE))
+        if ours and bare and "p50_us" in ours and "p50_us" in bare:
+            ratio = round(ours["p50_us"] / bare["p50_us"], 3)
+            yield f"{ROW}: hand-over p50 / {FOR_UPDATE}, {waiters} waiters", "<=", 1.2, ratio
 
 
 def _fairness(rows: _Rows, served: bool) -> _Found:

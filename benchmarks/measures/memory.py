@@ -16,12 +16,14 @@ __all__ = ["memory", "resident"]
 
 def memory(bench: Bench) -> list[Row]:
     """Measure, in two processes, what Python allocated and by how much the process grew."""
+    if not bench.ours:
+        return []
     bench.say(f"memory of {bench.held} leases")
     allocated = in_child(_hold, bench.held, True)
     grown = in_child(_hold, bench.held, False)
     figures = {"leases": bench.held, "allocated_kb": allocated // 1024, "rss_kb": grown // 1024}
     per = {"bytes_per_lease": round(allocated / bench.held)}
-    return [bench.row("memory", bench.ours, **figures, **per)]
+    return [bench.row("memory", bench.ours[0], **figures, **per)]
 
 
 def _hold(pipe: Connection, leases: int, trace: bool) -> int:

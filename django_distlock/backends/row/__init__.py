@@ -35,6 +35,7 @@ MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
 GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
 ABANDONED = 4.0  # seconds without a look after which nobody waits any more
+MOMENT = 0.05  # of the ttl: by which the lease of one who has waited may be shorter
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 
 
@@ -105,10 +106,10 @@ class RowBackend(Looks):
             glance = GLANCE if now - before < GLANCE and wait else 0.0
             if not session.is_answered(glance):
                 return Refusal()
-            if session.run(session.receive, limit):
-                session.token = session.run(lambda: dialect.draw(session, claim), limit)
-                self._lasts(session, claim)
-                return Grant(session.token, claim.ttl)
+            token = dialect.waited(session.run(session.receive, limit))
+            if token is not None:
+                session.token = token
+                return Grant(token, self._left(dialect, session, claim, now, limit))
             self._known.discard(claim.key)  # the row was removed while we waited for it
             session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
         session.token = self._lock_now(dialect, session, claim, limit)
@@ -125,6 +126,21 @@ class RowBackend(Looks):
                 self._refused.clear()  # forgetting costs a question when they are withdrawn
             self._refused.add(claim.owner)
         return Refusal()
+
+    def _left(
+        self, dialect: Dialect, session: Session, claim: Claim, now: float, limit: float
+    ) -> float:
+        """Return what is left of a lease that the server granted at some time since it was asked.
+
+        Its limit runs from then on. So the lease is counted from the question, if that was a moment
+        ago, or else from now, when the server is told to begin anew.
+        """
+        passed = now - session.sent_at
+        if passed > claim.ttl * MOMENT:
+            session.run(lambda: dialect.renew(session, claim), limit)
+            passed = 0.0
+        self._lasts(session, claim)
+        return claim.ttl - passed
 
     def _lock_now(
         self, dialect: Dialect, session: Session, claim: Claim, limit: float
