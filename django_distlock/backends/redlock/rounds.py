@@ -1,0 +1,300 @@
+"""What is asked of the nodes, round by round, and what follows from their votes. Pure.
+
+An operation is a generator: it yields a `Round`, and is sent what each node answered. `ring.py` and
+`aring.py` carry rounds out, in threads and on event loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, TypeAlias, TypeVar
+
+from ...names import readable
+from ...values import Claim, Grant, Refusal
+from .scripts import Script, script
+from .votes import Tally, Verdict, agreed_token, quorum, time_to_quorum
+
+__all__ = [
+    "Answer",
+    "Answers",
+    "Names",
+    "NotAskedError",
+    "Operation",
+    "QuorumError",
+    "Round",
+    "acquire",
+    "each_vote",
+    "release",
+    "renew",
+    "report",
+]
+
+T = TypeVar("T")
+
+Answer: TypeAlias = "list[Any] | Exception | None"
+Answers: TypeAlias = "list[Answer]"
+"""By node: its answers to the calls of a round, the error instead of them, or None when not asked.
+
+Errors that the server answered with stand among the answers, in the place of one.
+"""
+Operation: TypeAlias = Generator["Round", Answers, T]
+
+UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
+
+
+class NotAskedError(Exception):
+    """The node was not asked: it has not answered before, and the others are enough."""
+
+
+class QuorumError(Exception):
+    """No quorum of the nodes could answer; says what each one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the keys begin, and how long an idle name is kept, in milliseconds."""
+
+    base: str
+    kept: int
+
+    def lock(self, claim_key: str) -> str:
+        """Return the key of a lock."""
+        return f"{self.base}:redlock:{claim_key}"
+
+    @property
+    def index(self) -> str:
+        """The key of the index of held locks."""
+        return f"{self.base}:redlock-held"
+
+
+def _undecided(answers: Answers) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One question to the nodes: a script, and what it is called with, once or many times.
+
+    All ``nodes`` (by number; None: all) are asked at the same time. Answers are awaited for
+    ``limit`` seconds; once ``decided`` says so, those to come are not. ``insist``: ask those too
+    that are known to be down.
+    """
+
+    script: Script
+    calls: Sequence[tuple[Any, ...]]
+    limit: float
+    decided: Callable[[Answers], bool] = _undecided
+    nodes: Sequence[int] | None = None
+    insist: bool = False
+    keys: int = 2
+    """How many of each call's words are keys."""
+
+    def commands(self) -> list[tuple[Any, ...]]:
+        """Return what is sent to each node."""
+        return [("EVALSHA", self.script.digest, self.keys, *words) for words in self.calls]
+
+
+def acquire(
+    names: Names, claim: Claim, proposal: int, limit: float, node: Sequence[str]
+) -> Operation[Grant | Refusal]:
+    """Have a quorum grant the claim, and store its token; else undo what was granted.
+
+    1. All nodes are asked at the same time. Each that is free draws a token and grants.
+    2. No quorum: all that granted, or did not answer, are told to free it.
+    3. The nodes drew different tokens: the highest is the token, when a quorum has stored it.
+    """
+
+    nodes = len(node)
+
+    def decided(answers: Answers) -> bool:
+        return _tally(answers, _granted).verdict is not Verdict.OPEN
+
+    answers = yield Round(script("acquire"), [_words(names, claim, proposal)], limit, decided)
+    tally = _tally(answers, _granted)
+    refusal = _refusal(answers, nodes)
+    told: Answers = []
+    if tally.verdict is Verdict.YES:
+        tokens = {i: int(a[0][1]) for i, a in enumerate(answers) if _said(a, _granted)}  # type: ignore[index]
+        token, behind = agreed_token(tokens, nodes)
+        stored = len(tokens) - len(behind)
+        if behind:
+            needed = quorum(nodes) - stored
+
+            def enough(answers: Answers) -> bool:
+                return sum(_said(each, bool) for each in answers) >= needed
+
+            store = (names.lock(claim.key), claim.owner, token)
+            told = yield Round(script("raise"), [store], limit, enough, behind, keys=1)
+            stored += sum(_said(each, bool) for each in told)
+        if stored >= quorum(nodes):
+            return Grant(token, claim.ttl)
+        if _tally(told, bool).failed:  # whether the token is safe is not known
+            tally = Tally(nodes, failed=nodes)
+    undo = [i for i, answer in enumerate(answers) if not _is_clean(answer)]
+    if undo:
+        words = (names.lock(claim.key), names.index, claim.owner)
+        yield Round(script("release"), [words], min(limit, UNDO), nodes=undo, insist=True)
+    if tally.verdict is Verdict.DOWN:
+        late = [
+            new if isinstance(new, Exception) else old for new, old in zip_longest(told, answers)
+        ]
+        raise QuorumError(report(late, node, _acquire_vote))
+    return refusal
+
+
+def renew(
+    names: Names, claims: Sequence[Claim], limit: float, node: Sequence[str]
+) -> Operation[list[bool]]:
+    """Start the ttl anew on a quorum; put a lock that a quorum has back where it was lost.
+
+    A node that was restarted without its data, or was away for longer than the ttl, has lost it.
+    Only by a quorum's yes it is ours for sure, so that nobody else can have it.
+    """
+    calls = [(names.lock(c.key), c.owner, _ms(c.ttl)) for c in claims]
+
+    def decided(answers: Answers) -> bool:
+        return all(
+            _tally(_of(answers, number), _is_renewed).verdict is not Verdict.OPEN
+            for number in range(len(calls))
+        )
+
+    answers = yield Round(script("renew"), calls, limit, decided, keys=1)
+    ours = []
+    for number in range(len(claims)):
+        verdict = _tally(_of(answers, number), _is_renewed).verdict
+        if verdict in (Verdict.DOWN, Verdict.SPLIT):
+            raise QuorumError(report(_of(answers, number), node, _renew_vote))
+        ours.append(verdict is Verdict.YES)
+    lost = [_lost(_of(answers, number)) if ours[number] else {} for number in range(len(claims))]
+    for number in {number for each in lost for number in each}:
+        calls = [
+            (*_words(names, claim, each[number]),)
+            for claim, each in zip(claims, lost, strict=True)
+            if number in each
+        ]
+        yield Round(script("restore"), calls, min(limit, UNDO), nodes=[number])
+    return ours
+
+
+def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Operation[bool]:
+    """Free the claim on all nodes; True if a quorum had it, or may have had it."""
+
+    def decided(answers: Answers) -> bool:
+        return _tally(answers, bool).verdict is not Verdict.OPEN
+
+    words = (names.lock(claim.key), names.index, claim.owner)
+    answers = yield Round(script("release"), [words], limit, decided)
+    verdict = _tally(answers, bool).verdict
+    if verdict is Verdict.DOWN:
+        raise QuorumError(report(answers, node, _release_vote))
+    return verdict is not Verdict.NO
+
+
+# -- reading answers -------------------------------------------------------------------------------
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _words(names: Names, claim: Claim, token: int) -> tuple[Any, ...]:
+    keys = (names.lock(claim.key), names.index)
+    return (*keys, claim.owner, _ms(claim.ttl), token, names.kept, readable(claim.name), claim.note)
+
+
+def _granted(answer: Any) -> bool:
+    return bool(answer[0])
+
+
+def _is_renewed(answer: Any) -> bool:
+    return int(answer) > 0
+
+
+def _of(answers: Answers, number: int) -> Answers:
+    """Return the answers to one of the calls, as if it had been the only one."""
+    return [[each[number]] if isinstance(each, list) else each for each in answers]
+
+
+def _said(answer: Answer, is_yes: Callable[[Any], bool]) -> bool:
+    good = isinstance(answer, list) and not isinstance(answer[0], Exception)
+    return good and is_yes(answer[0])  # type: ignore[index]
+
+
+def _tally(answers: Answers, is_yes: Callable[[Any], bool]) -> Tally:
+    yes = no = failed = 0
+    for answer in answers:
+        if answer is None:
+            continue
+        if isinstance(answer, Exception) or isinstance(answer[0], Exception):
+            failed += 1
+        elif is_yes(answer[0]):
+            yes += 1
+        else:
+            no += 1
+    return Tally(len(answers), yes, no, failed)
+
+
+def _is_clean(answer: Answer) -> bool:
+    """Tell whether a node has surely nothing of ours: it refused, or was not asked."""
+    if isinstance(answer, list):
+        return not isinstance(answer[0], Exception) and not answer[0][0]
+    return isinstance(answer, NotAskedError)
+
+
+def _refusal(answers: Answers, nodes: int) -> Refusal:
+    refused = [
+        each[0]
+        for each in answers
+        if isinstance(each, list) and not isinstance(each[0], Exception) and not each[0][0]
+    ]
+    left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
+    note = refused[0][2].decode("utf-8", "replace") if refused else ""
+    return Refusal(left, note)
+
+
+def _lost(answers: Answers) -> dict[int, int]:
+    """Return the nodes where a renewed lock is missing, each with its token."""
+    said = [each[0] if isinstance(each, list) else None for each in answers]
+    tokens = [int(each) for each in said if isinstance(each, int) and each > 0]
+    return {i: max(tokens) for i, each in enumerate(said) if each == -1}
+
+
+# -- telling people --------------------------------------------------------------------------------
+
+
+def each_vote(answers: Answers, node: Sequence[str], tell: Callable[[Any], str]) -> dict[str, str]:
+    """Return what each node said, by its address."""
+    votes = {}
+    for name, answer in zip(node, answers, strict=True):
+        said: Any = answer[0] if isinstance(answer, list) else answer
+        if said is None:
+            votes[name] = "no answer in time"
+        elif isinstance(said, NotAskedError):
+            votes[name] = f"not asked again: {said}"
+        elif isinstance(said, Exception):
+            votes[name] = f"{type(said).__name__}: {said}"
+        else:
+            votes[name] = tell(said)
+    return votes
+
+
+def _acquire_vote(answer: Any) -> str:
+    return "granted" if answer[0] else f"held by another for {answer[1] / 1000:g} s"
+
+
+def _renew_vote(answer: Any) -> str:
+    return "renewed" if answer > 0 else "held by another" if answer == 0 else "free"
+
+
+def _release_vote(answer: Any) -> str:
+    return "released" if answer else "not held"
+
+
+def report(answers: Answers, node: Sequence[str], tell: Callable[[Any], str]) -> str:
+    """Return what each node said, as a sentence."""
+    votes = each_vote(answers, node, tell)
+    answered = sum(_tally([each], lambda _: True).yes for each in answers)
+    said = "; ".join(f"{name}: {vote}" for name, vote in votes.items())
+    return f"{answered} of {len(node)} nodes answered, {quorum(len(node))} are needed: {said}"
