@@ -19,6 +19,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "best": "best",
         "microseconds": "us/pair",
         "cpu_ms_per_1000": "client CPU ms/1000",
+        "statements": "statements each",
     },
     "save": {
         "adapter": "save() of a row that was read, one core",
@@ -55,7 +56,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "kind": "kind",
         "attempts": "attempts",
         "microseconds": "us each",
-        "writes": "to disk",
+        "writes": "written",
         "idle": "idle as long",
         "writes_of_pairs": "of 100 pairs",
     },
@@ -65,6 +66,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "allocated_kb": "allocated kB",
         "rss_kb": "RSS kB",
         "bytes_per_lease": "bytes/lease",
+        "store_bytes_per_lock": "bytes/lock in the store",
     },
     "renewals": {
         "adapter": "leases renewed by one watchdog",

@@ -10,6 +10,7 @@ from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
 from .ours import Ours, OursRow, OursVersion
 from .pglock import PgLock
+from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
 from .swap import BareSwap, BareSwapPolled, DjangoConcurrency
 
@@ -24,6 +25,8 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
         *(*ROW, *VERSION),
     ),
     "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
+    "redis": REDIS,
+    "redlock": REDLOCK,
 }
 
 
