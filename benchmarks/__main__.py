@@ -99,8 +99,10 @@ def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]
 
 
 def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
-    subjects = [*bench.adapters, *(savers() if bench.store.has_tables else [])]
-    set_up_django(bench.store, list(dict.fromkeys(app for each in subjects for app in each.apps)))
+    apps = [app for each in bench.adapters for app in each.apps]
+    if bench.store.has_tables:
+        apps += [app for each in savers() for app in each.apps]
+    set_up_django(bench.store, list(dict.fromkeys(apps)))
     rows, errors = [], []
     for measure in measures:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any, ClassVar
 
 from tests.servers.redis import Redis
@@ -10,6 +9,8 @@ from tests.servers.redis import Redis
 from .base import Store, alias
 
 __all__ = ["OneRedis", "Redlock"]
+
+CACHE = "django_redis.cache.RedisCache"
 
 
 class Nodes(Store):
@@ -36,9 +37,9 @@ class Nodes(Store):
         where: str | list[str] = urls[0] if self.count == 1 else urls
         return {
             "DATABASES": {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-            "CACHES": {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": urls[0]}},
+            "CACHES": {"default": {"BACKEND": CACHE, "LOCATION": urls[0]}},
             "DISTLOCKS": {"default": alias(self.kind, where)},
-        }  # fmt: skip
+        }
 
     def pids(self) -> list[int]:
         return [pid for server in self.servers for pid in server.pids]
@@ -46,7 +47,7 @@ class Nodes(Store):
     def work(self) -> int:
         """Return how many messages the servers have read.
 
-        Redis counts its commands too, but those inside of scripts as well, which cost no round trip.
+        Redis counts commands, too, but with those inside of scripts, which cost no round trip.
         """
         return self._sum("total_reads_processed")
 

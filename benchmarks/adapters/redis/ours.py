@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from ...adapter import Backend
 from ..ours import Ours
 
 __all__ = ["OursRedis", "OursRedlock"]
@@ -10,7 +13,7 @@ __all__ = ["OursRedis", "OursRedlock"]
 class OursRedis(Ours):
     """The redis backend."""
 
-    backend = "redis"
+    backend: ClassVar[Backend] = "redis"
 
     def open(self) -> None:
         """Open the database, of which each lock asks whether it is in a transaction."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
-from ...adapter import Adapter
+from ...adapter import Adapter, Backend
 from .wire import TTL, urls
 
 __all__ = [
@@ -27,8 +27,8 @@ class Peer(Adapter):
     """A library whose locks are objects on redis-py's client."""
 
     kind = "peer"
-    backend = "redis"
-    needs: tuple[str, ...] = ("redis",)
+    backend: ClassVar[Backend] = "redis"
+    needs: ClassVar[tuple[str, ...]] = ("redis",)
 
     def open(self) -> None:
         """Connect."""
