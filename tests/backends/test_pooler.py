@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_distlock import Lease, LeaseLostError, lock, locks
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from tests.backends.tools import (
     SERVERS,
     STARTED,
@@ -54,7 +54,7 @@ def pooled(store: str, pooler: PgBouncer) -> Iterator[str]:
 @pytest.fixture
 def alias(kind: str, pooled: str) -> Iterator[str]:
     """The alias "pooled" of DISTLOCKS."""
-    options = {"COMMAND_TIMEOUT": 2.0}
+    options = {"COMMAND_TIMEOUT": 1.0}
     with lock_alias("pooled", BACKEND=KINDS[kind], LOCATION=pooled, PREFIX=kind, OPTIONS=options):
         yield "pooled"
 
@@ -132,17 +132,8 @@ def test_nothing_of_ours_is_left_to_the_next_client(
     waiter.result()
     limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
     wanted = {"synchronous_commit": "on", **dict.fromkeys(limits, "0")}
-    server = connections["postgresql"]
-
-    def unlocked() -> bool:
-        with server.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
-                " WHERE l.locktype = 'advisory' AND a.application_name = 'pooled'"
-            )
-            return bool(cursor.fetchone() == (0,))
-
-    assert soon(unlocked)
+    advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    assert soon(lambda: one_value("postgresql", advisory) == 0)
 
     def left() -> tuple[dict[str, str], int]:
         with connections[pooled].cursor() as cursor:
@@ -164,6 +155,16 @@ def test_nothing_of_ours_is_left_to_the_next_client(
 @pytest.mark.parametrize("kind", ["table"])
 def test_the_table_backend_has_no_waiting_room(alias: str) -> None:
     assert locks[alias].queues is False
+
+
+@pytest.mark.parametrize("kind", ["row"])
+def test_row_locks_that_use_up_the_pooler_are_explained(alias: str, name: str) -> None:
+    leases = [taken(f"{name}:{number}") for number in range(SESSIONS)]
+    with pytest.raises(LockBackendError, match=r"no answer.*pooler"):
+        lock(f"{name}:more", using=alias, wait=0).acquire()
+    for lease in leases:
+        lease.release()
+    taken(f"{name}:more", wait=5).release()
 
 
 @pytest.mark.parametrize("kind", ["row"])
