@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,8 @@ def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]
 
 
 def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
-    subjects = [*bench.adapters, *savers()]
-    set_up_django(bench.store, list(dict.fromkeys(app for each in subjects for app in each.apps)))
+    needed = [each.apps for each in bench.adapters] + [each.apps for each in savers()]
+    set_up_django(bench.store, list(dict.fromkeys(chain(*needed))))
     rows, errors = [], []
     for measure in measures:
         try:

@@ -12,7 +12,6 @@ from django.db import connections
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from tests.backends.tools import (
     SERVERS,
-    STARTED,
     Elsewhere,
     database_alias,
     elsewhere,
@@ -20,6 +19,7 @@ from tests.backends.tools import (
     one_value,
     soon,
 )
+from tests.conftest import SERVERS as STARTED
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgreSQL
 
@@ -67,7 +67,7 @@ def taken(name: str, **options: Any) -> Lease:
 
 
 def test_it_is_a_pooler_in_transaction_mode(pooled: str) -> None:
-    """Or the other tests would show nothing: a setting of one client's is another client's later."""
+    """Else the other tests would show nothing: what one client sets, another one finds."""
     with connections[pooled].cursor() as cursor:
         for number in range(SESSIONS):
             cursor.execute("SELECT set_config('distlock.seen', %s, false)", [str(number)])
