@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -99,10 +100,9 @@ def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]
 
 
 def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
-    apps = [app for each in bench.adapters for app in each.apps]
-    if bench.store.has_tables:
-        apps += [app for each in savers() for app in each.apps]
-    set_up_django(bench.store, list(dict.fromkeys(apps)))
+    tables = savers() if bench.store.has_tables else []
+    needed = [each.apps for each in bench.adapters] + [each.apps for each in tables]
+    set_up_django(bench.store, list(dict.fromkeys(chain(*needed))))
     rows, errors = [], []
     for measure in measures:
         try:

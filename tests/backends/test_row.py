@@ -280,13 +280,17 @@ def test_a_row_deleted_under_a_waiter_is_made_again(store: str, name: str) -> No
     with raw.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("DELETE FROM distlock_row WHERE digest = %s", [row(alias).key(name)])
-        waiter = Elsewhere(lambda: taken(name, alias, wait=20).release()).start()
+        waiter = Elsewhere(lambda: taken(name, alias, wait=20)).start()
         assert soon(lambda: waits(name, alias))
         time.sleep(0.1)
         assert not waiter.done()
+        late = one_value(store, CLOCK[store])
         cursor.execute("COMMIT")
     raw.close()
-    waiter.result()
+    lease = waiter.result()
+    assert lease.fencing_token > late
+    assert refused(name, alias)
+    lease.release()
 
 
 @on_servers

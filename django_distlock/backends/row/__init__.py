@@ -7,11 +7,7 @@ server's limit on being idle in a transaction, and any statement on the session 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import random
-import select
 import threading
 import time
 from typing import ClassVar
@@ -23,19 +19,19 @@ from ...exceptions import UnsupportedOperationError
 from ...flow import LEAST_PATIENCE
 from ...values import Claim, Grant, Refusal
 from ..table import errors
+from . import pausing
 from .dialect import Dialect, Missing
 from .looking import Looks
 from .session import Ended, Session
 
 __all__ = ["RowBackend"]
 
-NAP = 0.05  # seconds between two looks where the server cannot be waited for
 MOST_KNOWN = 10_000  # names remembered whose row has been made
 MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
 GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
 ABANDONED = 4.0  # seconds without a look after which nobody waits any more
-MOMENT = 0.05  # of the ttl: by which the lease of one who has waited may be shorter
+MOMENT = 0.01  # of the ttl: by which the lease of one who has waited may be shorter
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 
 
@@ -300,38 +296,11 @@ class RowBackend(Looks):
 
     def pause(self, claim: Claim, seconds: float) -> None:
         """Return when the server has answered the waiting statement."""
-        descriptor = self._watched(claim)
-        if descriptor is None:
-            time.sleep(min(seconds, _nap()))
-            return
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(seconds * 1000)
-        finally:
-            os.close(descriptor)
+        pausing.pause(self._watched(claim), seconds)
 
     async def apause(self, claim: Claim, seconds: float) -> None:
         """Pause on the event loop, which watches the socket; it occupies no thread."""
-        descriptor = self._watched(claim)
-        if descriptor is None:
-            await asyncio.sleep(min(seconds, _nap()))
-            return
-        loop = asyncio.get_running_loop()
-        answered = asyncio.Event()
-        try:
-            loop.add_reader(descriptor, answered.set)
-            try:
-                async with asyncio.timeout(seconds):
-                    await answered.wait()
-            except TimeoutError:
-                return
-            finally:
-                loop.remove_reader(descriptor)
-        except NotImplementedError:  # an event loop that cannot watch sockets
-            await asyncio.sleep(min(seconds, _nap()))
-        finally:
-            os.close(descriptor)
+        await pausing.apause(self._watched(claim), seconds)
 
     def _watched(self, claim: Claim) -> int | None:
         session = self._held(claim)
@@ -359,7 +328,3 @@ class RowBackend(Looks):
         self._mutex = threading.Lock()
         self._parents |= frozenset(sessions)
         self._pool.forget_parent(list(sessions.values()))
-
-
-def _nap() -> float:
-    return NAP * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing

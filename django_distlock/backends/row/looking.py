@@ -131,6 +131,9 @@ class Looks(InDatabase):
     def remedy(self, error: Exception) -> str:
         if isinstance(error, Exhausted):
             return "Hold fewer locks at a time, or raise OPTIONS 'CONNECTIONS' and the server's own"
+        settings = connections[self.database].settings_dict
+        if isinstance(error, errors.Overdue) and settings.get("DISABLE_SERVER_SIDE_CURSORS"):
+            return checks.pooler(self.database)
         driver: Any = error.__cause__ or error
         codes = {getattr(driver, "sqlstate", None), *driver.args[:1]}
         if self._chosen is not None and codes & self._chosen.refused:

@@ -193,10 +193,11 @@ class Session:
             if not self._is_mysql():
                 return _last_row(raw)
             raw.read_query_result()
-            raw.store_result()
-            while raw.next_result() != -1:
+            while True:
                 raw.store_result()
-            return (raw.insert_id(), raw.affected_rows())
+                row = (raw.insert_id(), raw.affected_rows())  # which the next call forgets
+                if raw.next_result() == -1:
+                    return row
 
     def watched(self) -> int | None:
         """Return a descriptor of the socket, the caller's to close, that outlives the session."""
