@@ -1,4 +1,5 @@
--- Grant the lock when it is free or mine already; else tell who holds it, and for how long.
+-- Grant the lock when it is free or mine already; else tell for how long it is held, and by whom: a
+-- digest of the owner, which is a secret.
 --
 -- KEYS: the lock, the index of held locks
 -- ARGV: owner, ttl in ms, proposed token, how long an idle name is kept in ms, name, note
@@ -16,7 +17,7 @@ if value then
   top = tonumber(string.sub(value, 14, 29))
   if owner ~= '' and left > 0 then
     if owner ~= ARGV[1] then
-      return {0, left, note}
+      return {0, left, note, string.sub(redis.sha1hex(owner), 1, 16)}
     end
     redis.call('PEXPIRE', KEYS[1], tonumber(string.sub(value, 1, 13)) + ARGV[2])
     return {1, top, now}

@@ -92,6 +92,8 @@ class AsyncRing:
 
     async def ask(self, round_: Round) -> Answers:
         """Carry a round out."""
+        if round_.after:
+            await asyncio.sleep(round_.after)
         progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
         packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
         await self._ask(progress, progress.asked, packed)
@@ -221,7 +223,8 @@ class _LoopRings:
             yield
         finally:
             self.closed = True
-            await self._close_idle()
+            while self._idle:
+                await self._idle.popleft().close()
 
     async def begin(self) -> None:
         """Have the loop tell of its end."""
@@ -260,8 +263,8 @@ class _LoopRings:
         self._closing = asyncio.ensure_future(self._close_idle())
 
     async def _close_idle(self) -> None:
-        while self._idle:
-            await self._idle.popleft().close()
+        while self._idle:  # without a pause: the loop may cancel us at its end
+            await self._idle.popleft().drop()
 
     async def _finish(self) -> None:
         await self._keeper.aclose()

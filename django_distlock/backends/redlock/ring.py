@@ -87,6 +87,8 @@ class Ring:
 
     def ask(self, round_: Round) -> Answers:
         """Carry a round out."""
+        if round_.after:
+            time.sleep(round_.after)
         progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
         packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
         self._ask(progress, progress.asked, packed)

@@ -6,15 +6,16 @@ An operation is a generator: it yields a `Round`, and is sent what each node ans
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, TypeAlias, TypeVar
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
-from .scripts import Script, script
-from .votes import Tally, Verdict, agreed_token, quorum, time_to_quorum
+from .scripts import Script, digest, script
+from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
 
 __all__ = [
     "Answer",
@@ -41,6 +42,7 @@ Errors that the server answered with stand among the answers, in the place of on
 """
 Operation: TypeAlias = Generator["Round", Answers, T]
 
+RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
 
 
@@ -88,6 +90,8 @@ class Round:
     decided: Callable[[Answers], bool] = _undecided
     nodes: Sequence[int] | None = None
     insist: bool = False
+    after: float = 0.0
+    """Seconds to wait before asking."""
     keys: int = 2
     """How many of each call's words are keys."""
 
@@ -102,46 +106,72 @@ def acquire(
     """Have a quorum grant the claim, and store its token; else undo what was granted.
 
     1. All nodes are asked at the same time. Each that is free draws a token and grants.
-    2. No quorum: all that granted, or did not answer, are told to free it.
-    3. The nodes drew different tokens: the highest is the token, when a quorum has stored it.
+    2. A quorum granted, and drew different tokens: the highest is the token, once a quorum has
+       stored it.
+    3. No quorum: all that granted, or did not answer, are told to free it. When several have split
+       the votes, so that nobody has a quorum, they try again after random delays, and the one that
+       leads keeps what it has.
     """
-
-    nodes = len(node)
+    nodes, me = len(node), digest(claim.owner)
+    until = time.monotonic() + limit
+    after = 0.0
 
     def decided(answers: Answers) -> bool:
         return _tally(answers, _granted).verdict is not Verdict.OPEN
 
-    answers = yield Round(script("acquire"), [_words(names, claim, proposal)], limit, decided)
-    tally = _tally(answers, _granted)
-    refusal = _refusal(answers, nodes)
-    told: Answers = []
-    if tally.verdict is Verdict.YES:
-        tokens = {i: int(a[0][1]) for i, a in enumerate(answers) if _said(a, _granted)}  # type: ignore[index]
-        token, behind = agreed_token(tokens, nodes)
-        stored = len(tokens) - len(behind)
-        if behind:
-            needed = quorum(nodes) - stored
+    while True:
+        words = [_words(names, claim, proposal)]
+        answers = yield Round(script("acquire"), words, limit, decided, after=after)
+        tally = _tally(answers, _granted)
+        if tally.verdict is Verdict.YES:
+            token, told = yield from _agree(names, claim, answers, limit)
+            if token is not None:
+                return Grant(token, claim.ttl)
+            if _tally(told, bool).failed:  # whether the token is safe is not known
+                yield from _undo(names, claim, answers, limit)
+                late = zip(told, answers, strict=True)
+                said: Answers = [new if isinstance(new, Exception) else old for new, old in late]
+                raise QuorumError(report(said, node, _acquire_vote))
+        if tally.verdict is Verdict.DOWN:
+            yield from _undo(names, claim, answers, limit)
+            raise QuorumError(report(answers, node, _acquire_vote))
+        refused = _refused(answers)
+        rivals = [each[3].decode() for each in refused]
+        where = standing(me, tally.yes, rivals, tally.failed, nodes)
+        after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
+        over = where is Standing.BEATEN or time.monotonic() + after >= until
+        if over or where is Standing.TRAILING:
+            yield from _undo(names, claim, answers, limit)
+        if over:
+            left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
+            return Refusal(left, refused[0][2].decode("utf-8", "replace") if refused else "")
 
-            def enough(answers: Answers) -> bool:
-                return sum(_said(each, bool) for each in answers) >= needed
 
-            store = (names.lock(claim.key), claim.owner, token)
-            told = yield Round(script("raise"), [store], limit, enough, behind, keys=1)
-            stored += sum(_said(each, bool) for each in told)
-        if stored >= quorum(nodes):
-            return Grant(token, claim.ttl)
-        if _tally(told, bool).failed:  # whether the token is safe is not known
-            tally = Tally(nodes, failed=nodes)
+def _agree(
+    names: Names, claim: Claim, answers: Answers, limit: float
+) -> Operation[tuple[int | None, Answers]]:
+    """Return the token of a grant once a quorum has stored it, or None and what was said."""
+    needed = quorum(len(answers))
+    tokens = {i: each[0][1] for i, each in enumerate(answers) if _said(each, _granted)}  # type: ignore[index]
+    token, behind = agreed_token(tokens, len(answers))
+    if not behind:
+        return token, []
+    stored = len(tokens) - len(behind)
+
+    def enough(answers: Answers) -> bool:
+        return stored + sum(_said(each, bool) for each in answers) >= needed
+
+    words = (names.lock(claim.key), claim.owner, token)
+    told = yield Round(script("raise"), [words], limit, enough, behind, keys=1)
+    return (token if enough(told) else None), told
+
+
+def _undo(names: Names, claim: Claim, answers: Answers, limit: float) -> Operation[None]:
+    """Free the claim on every node that granted it, or that may have."""
     undo = [i for i, answer in enumerate(answers) if not _is_clean(answer)]
     if undo:
         words = (names.lock(claim.key), names.index, claim.owner)
         yield Round(script("release"), [words], min(limit, UNDO), nodes=undo, insist=True)
-    if tally.verdict is Verdict.DOWN:
-        late = [
-            new if isinstance(new, Exception) else old for new, old in zip_longest(told, answers)
-        ]
-        raise QuorumError(report(late, node, _acquire_vote))
-    return refusal
 
 
 def renew(
@@ -243,15 +273,10 @@ def _is_clean(answer: Answer) -> bool:
     return isinstance(answer, NotAskedError)
 
 
-def _refusal(answers: Answers, nodes: int) -> Refusal:
-    refused = [
-        each[0]
-        for each in answers
-        if isinstance(each, list) and not isinstance(each[0], Exception) and not each[0][0]
-    ]
-    left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
-    note = refused[0][2].decode("utf-8", "replace") if refused else ""
-    return Refusal(left, note)
+def _refused(answers: Answers) -> list[Any]:
+    """Return what the nodes said that refused."""
+    said = [each[0] for each in answers if isinstance(each, list)]
+    return [each for each in said if not isinstance(each, Exception) and not each[0]]
 
 
 def _lost(answers: Answers) -> dict[int, int]:

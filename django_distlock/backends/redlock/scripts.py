@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from ...names import unreadable
 
-__all__ = ["Script", "Value", "script"]
+__all__ = ["Script", "Value", "digest", "script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ def script(name: str) -> Script:
     folder = files(__package__.split(".")[0]).joinpath("backends", "lua")
     source = folder.joinpath(f"redlock_{name}.lua").read_text("utf-8")
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def digest(owner: str) -> str:
+    """Return by what an owner is known to its rivals."""
+    return hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Tally", "Verdict", "agreed_token", "holder_of", "quorum", "time_to_quorum"]
+__all__ = [
+    "Standing",
+    "Tally",
+    "Verdict",
+    "agreed_token",
+    "holder_of",
+    "quorum",
+    "standing",
+    "time_to_quorum",
+]
 
 
 class Verdict(Enum):
@@ -56,6 +65,34 @@ class Tally:
         if self.yes + self.no + self.failed < self.nodes:
             return Verdict.OPEN
         return Verdict.SPLIT
+
+
+class Standing(Enum):
+    """Where a contender stands who has not got a quorum."""
+
+    BEATEN = "beaten"
+    """Another has a quorum, or may have one with nodes that did not answer."""
+    LEADING = "leading"
+    """Nobody has; of those that stand, this one stays and the others make room."""
+    TRAILING = "trailing"
+    """Nobody has, and another one stays."""
+
+
+def standing(me: str, mine: int, rivals: Sequence[str], silent: int, nodes: int) -> Standing:
+    """Return where ``me`` stands with ``mine`` nodes, when the others are held by ``rivals``.
+
+    Several that ask at once may split the votes. Would all make room and come again, they might
+    split them again and again; so the one with most nodes stays, and of those that have as many,
+    the one that is first in the order of the owners' digests.
+    """
+    counts = Counter(rivals)
+    if not counts:
+        return Standing.LEADING
+    top = max(counts.values())
+    if top + silent >= quorum(nodes):
+        return Standing.BEATEN
+    best = min((-count, rival) for rival, count in counts.items())
+    return Standing.LEADING if (-mine, me) < best else Standing.TRAILING
 
 
 def agreed_token(tokens: Mapping[int, int], nodes: int) -> tuple[int, list[int]]:
