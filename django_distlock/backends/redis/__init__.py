@@ -18,8 +18,9 @@ from ...names import key_of
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .aclients import AsyncClient, Full, aconnect
-from .clients import Client, connect
+from .aclients import AsyncClient, AsyncNodeClient, Full
+from .clients import Client, NodeClient
+from .cluster import AsyncClusterClient, ClusterClient
 from .keys import TAGS, digest_of
 from .location import locate, require_redis
 from .looks import Seen, look, members, some_members
@@ -64,8 +65,11 @@ class RedisBackend(BaseLockBackend):
         self._asks_again = (kinds.WatchError, kinds.BusyLoadingError)
         self.store_errors = (kinds.RedisError,)
         self.located = locate(alias, conf.location, self.opts)
-        self._clients: Client = connect(self.located, self.command_timeout)
-        self._aclients: AsyncClient = aconnect(self.located, self.command_timeout)
+        place, limit = self.located, self.command_timeout
+        self._clients: Client = (ClusterClient if place.nodes else NodeClient)(place, limit)
+        self._aclients: AsyncClient = (AsyncClusterClient if place.nodes else AsyncNodeClient)(
+            place, limit
+        )
         self._way: Scripted | Watched
         self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
@@ -179,24 +183,22 @@ class RedisBackend(BaseLockBackend):
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
         """Block on the claim's mailbox."""
         turn, patience = self._turn(limit, left)
-        for answer in self._clients.ask_all(self._way.wait(claim, turn), patience):
-            if isinstance(answer, Exception):
-                raise answer
-        return True
+        try:
+            return _woken(self._clients.ask_all(self._way.wait(claim, turn), patience))
+        except self._cut_off:
+            return False  # the next attempt says what is the matter, if anything still is
 
     async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
         """Block as `queue`, on a connection of the event loop's."""
         turn, patience = self._turn(limit, left)
         try:
-            answers = await self._aclients.wait(self._way.wait(claim, turn), patience)
+            return _woken(await self._aclients.wait(self._way.wait(claim, turn), patience))
+        except self._cut_off:
+            return False
         except Full:
             # The place in the queue is kept, and what is handed over found by asking.
             await asyncio.sleep(min(turn, SAFETY / 3))
             return True
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        return True
 
     def _turn(self, limit: float, left: float | None) -> tuple[float, float]:
         """Return how long to block, and how long to wait for the answer to that."""
@@ -317,3 +319,10 @@ class RedisBackend(BaseLockBackend):
         super().close()
         self._clients.close()
         self._aclients.close()
+
+
+def _woken(answers: Sequence[Any]) -> bool:
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return True

@@ -20,13 +20,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from .location import Place
 from .talks import Begin, Command, Talk, one, several
 
-__all__ = ["AsyncClient", "AsyncClusterClient", "AsyncNodeClient", "AsyncWire", "Full", "aconnect"]
+__all__ = ["AsyncClient", "AsyncNodeClient", "AsyncWire", "Full", "acarry_out"]
 
 T = TypeVar("T")
 
@@ -64,6 +63,7 @@ class AsyncWire:
     """One connection to one Redis, lent to one task at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
+        self._place, self._limit = place, limit
         self._connection = place.aconnection(limit)
         self._used = 0.0
 
@@ -76,6 +76,7 @@ class AsyncWire:
             await self.drop()
         self._used = time.monotonic()
         if not connection.is_connected:
+            await self._place.adirect(connection, self._limit)
             await connection.connect()
         packed = [part for command in commands for part in connection.pack_command(*command)]
         await connection.send_packed_command(packed, check_health=False)
@@ -104,6 +105,8 @@ class AsyncWire:
         except BaseException:
             await self.drop()
             raise
+        if any(map(self._place.was_demoted, answers)):
+            await self.drop()
         return answers
 
     async def drop(self) -> None:
@@ -230,8 +233,10 @@ class AsyncNodeClient:
     async def ask(self, command: Command, limit: float) -> Any:
         return await self.converse(lambda: one(command), limit)
 
-    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        return await self.converse(lambda: several(commands), limit)
+    async def ask_all(
+        self, commands: Sequence[Command], limit: float, *, resend: bool = True
+    ) -> list[Any]:
+        return await self.converse(lambda: several(commands), limit, resend=resend)
 
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
@@ -239,12 +244,12 @@ class AsyncNodeClient:
         wires = await self._wires()
         async with wires.lent(limit) as wire:
             try:
-                return await _carry_out(begin(), wire.ask_all, limit)
+                return await acarry_out(begin(), wire.ask_all, limit)
             except ConnectionError:
                 if not resend:
                     raise
                 # Closed by the server since it was last used, perhaps.
-                return await _carry_out(begin(), wire.ask_all, limit)
+                return await acarry_out(begin(), wire.ask_all, limit)
 
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
         wires = await self._wires()
@@ -263,9 +268,10 @@ class AsyncNodeClient:
             _on(loop, wires.finish)
 
 
-async def _carry_out(
+async def acarry_out(
     talk: Talk[T], ask: Callable[[Sequence[Command], float], Awaitable[list[Any]]], limit: float
 ) -> T:
+    """Send what a talk yields, and send it the answers."""
     try:
         commands = next(talk)
         while True:
@@ -276,81 +282,6 @@ async def _carry_out(
 
 
 _parked: list[Any] = []  # as in clients.py
-
-
-class AsyncClusterClient:
-    """redis-py's asyncio client of a cluster, one for each event loop."""
-
-    def __init__(self, place: Place, limit: float) -> None:
-        self.place = place
-        self._limit = limit
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, Any, Any]] = {}
-
-    async def _client(self) -> Any:
-        from redis.asyncio.cluster import ClusterNode, RedisCluster
-
-        loop = asyncio.get_running_loop()
-        found = self._loops.get(id(loop))
-        if found is not None and found[0] is loop:
-            return found[1]
-        made: Any = RedisCluster(
-            startup_nodes=[ClusterNode(host, port) for host, port in self.place.nodes],
-            ssl=self.place.kind == "tls",
-            socket_timeout=self._limit,
-            socket_connect_timeout=self._limit,
-            **self.place.facts,
-        )
-        keeper = self._keep(loop, made)
-        self._loops[id(loop)] = loop, made, keeper
-        await anext(keeper)
-        return made
-
-    async def _keep(self, loop: asyncio.AbstractEventLoop, made: Any) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            if (found := self._loops.get(id(loop))) is not None and found[1] is made:
-                del self._loops[id(loop)]
-            await made.aclose()
-
-    async def ask(self, command: Command, limit: float) -> Any:
-        from redis.exceptions import TimeoutError as Overdue
-
-        client = await self._client()
-        try:
-            async with asyncio.timeout(limit):
-                return await client.execute_command(*command)
-        except TimeoutError as error:
-            raise Overdue(f"no answer within {limit:g} s") from error
-
-    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        from redis.exceptions import ResponseError
-
-        answers: list[Any] = []
-        for command in commands:
-            try:
-                answers.append(await self.ask(command, limit))
-            except ResponseError as error:
-                answers.append(error)
-        return answers
-
-    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        return await _carry_out(begin(), self.ask_all, limit)
-
-    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        return await self.ask_all(commands, limit)
-
-    def close_idle(self) -> None:
-        """Keep the connections: redis-py knows which of them are idle."""
-
-    def close(self) -> None:
-        found, self._loops = list(self._loops.values()), {}
-        for loop, _, keeper in found:
-            _on(loop, partial(_end, keeper))
-
-
-async def _end(keeper: AsyncGenerator[None, None]) -> None:
-    await keeper.aclose()
 
 
 _closing: set[asyncio.Task[None]] = set()  # else nothing would keep them until they are done
@@ -367,8 +298,3 @@ def _on(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any,
     if not loop.is_closed():
         with suppress(RuntimeError):  # closed meanwhile
             loop.call_soon_threadsafe(begin)
-
-
-def aconnect(place: Place, limit: float) -> AsyncClient:
-    """Return the asyncio client for a place; it connects when it is first asked."""
-    return AsyncClusterClient(place, limit) if place.nodes else AsyncNodeClient(place, limit)

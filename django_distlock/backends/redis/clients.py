@@ -1,4 +1,4 @@
-"""Asking a Redis: a connection for each thread, or redis-py's client of a whole cluster.
+"""Asking a Redis from threads: each has a connection of its own.
 
 Commands are packed once and sent on the thread's own connection, below redis-py's calls for single
 commands, which cost several times as much. Nothing is resent that must not be done twice: every
@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from .location import Place
 from .talks import Begin, Command, Talk, several
 
-__all__ = ["Client", "ClusterClient", "Command", "NodeClient", "Wire", "connect"]
+__all__ = ["Client", "Command", "NodeClient", "Wire", "carry_out"]
 
 T = TypeVar("T")
 
@@ -60,6 +60,7 @@ class Wire:
     def __init__(self, place: Place, limit: float) -> None:
         from redis.exceptions import ResponseError
 
+        self._place = place
         self._said = ResponseError
         self._busy = threading.Lock()
         self._connection = place.connection(limit)
@@ -85,6 +86,7 @@ class Wire:
             connection.update_current_socket_timeout(limit)
         if not connection.is_connected:
             connection.socket_timeout = connection.socket_connect_timeout = limit
+            self._place.direct(connection, limit)
             connection.connect()
 
     def send(self, commands: Sequence[Command], limit: float) -> None:
@@ -107,7 +109,9 @@ class Wire:
                 self._used = now
                 connection.send_packed_command(self._pack(command), check_health=False)
                 return connection.read_response(disconnect_on_error=True)
-            except self._said:
+            except self._said as error:
+                if self._place.was_demoted(error):
+                    connection.disconnect()
                 raise
             except BaseException:
                 connection.disconnect()
@@ -128,6 +132,8 @@ class Wire:
             except BaseException:
                 connection.disconnect()
                 raise
+            if any(map(self._place.was_demoted, answers)):
+                connection.disconnect()
             return answers
 
     def close_idle(self) -> None:
@@ -192,20 +198,22 @@ class NodeClient:
                 raise
             return wire.ask(command, limit)
 
-    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        return self.converse(lambda: several(commands), limit)
+    def ask_all(
+        self, commands: Sequence[Command], limit: float, *, resend: bool = True
+    ) -> list[Any]:
+        return self.converse(lambda: several(commands), limit, resend=resend)
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
 
         wire = self.wire()
         try:
-            return _carry_out(begin(), wire.ask_all, limit)
+            return carry_out(begin(), wire.ask_all, limit)
         except ConnectionError:
             if not resend:
                 raise
             # Closed by the server since it was last used, perhaps.
-            return _carry_out(begin(), wire.ask_all, limit)
+            return carry_out(begin(), wire.ask_all, limit)
 
     def close_thread(self) -> None:
         with suppress(AttributeError):
@@ -225,9 +233,10 @@ class NodeClient:
             wire.drop()
 
 
-def _carry_out(
+def carry_out(
     talk: Talk[T], ask: Callable[[Sequence[Command], float], list[Any]], limit: float
 ) -> T:
+    """Send what a talk yields, and send it the answers."""
     try:
         commands = next(talk)
         while True:
@@ -239,67 +248,3 @@ def _carry_out(
 
 # What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing.
 _parked: list[Any] = []
-
-
-class ClusterClient:
-    """redis-py's client of a cluster, which knows the nodes and follows their slots."""
-
-    def __init__(self, place: Place, limit: float) -> None:
-        self.place = place
-        self._limit = limit
-        self._mutex = threading.Lock()
-        self._pid = os.getpid()
-        self._made: Any = None
-
-    def _client(self) -> Any:
-        from redis.cluster import ClusterNode, RedisCluster
-
-        if self._pid != os.getpid():
-            _parked.append(self._made)
-            self._made, self._mutex, self._pid = None, threading.Lock(), os.getpid()
-        with self._mutex:
-            if self._made is None:  # it connects
-                node: Any = ClusterNode
-                self._made = RedisCluster(
-                    startup_nodes=[node(host, port) for host, port in self.place.nodes],
-                    ssl=self.place.kind == "tls",
-                    socket_timeout=self._limit,
-                    socket_connect_timeout=self._limit,
-                    **self.place.facts,
-                )
-            return self._made
-
-    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
-        return self._client().execute_command(*command)
-
-    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        from redis.exceptions import ResponseError
-
-        answers: list[Any] = []
-        for command in commands:
-            try:
-                answers.append(self.ask(command, limit))
-            except ResponseError as error:
-                answers.append(error)
-        return answers
-
-    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        # Its commands may go to several nodes; a talk that needs one connection is not begun here.
-        return _carry_out(begin(), self.ask_all, limit)
-
-    def close_thread(self) -> None:
-        """Keep the connections: they are not this thread's alone."""
-
-    def close_idle(self) -> None:
-        """Keep the connections: redis-py knows which of them are idle."""
-
-    def close(self) -> None:
-        with self._mutex:
-            made, self._made = self._made, None
-        if made is not None:
-            made.close()
-
-
-def connect(place: Place, limit: float) -> Client:
-    """Return the client for a place; it connects when it is first asked."""
-    return ClusterClient(place, limit) if place.nodes else NodeClient(place, limit)

@@ -39,7 +39,9 @@ def remedy(error: Exception, where: str) -> str:
         return "Set 'SCRIPTING': False in OPTIONS: this server forbids scripts"
     if code == "BUSY":
         return f"Somebody's script keeps {where} busy: see SCRIPT KILL"
-    if code in ("MOVED", "CLUSTERDOWN", "CROSSSLOT"):
+    if isinstance(error, kinds.MovedError | kinds.AskError | kinds.ClusterDownError) or (
+        code in ("CLUSTERDOWN", "CROSSSLOT")
+    ):
         return f"{where} is part of a cluster: set 'CLUSTER': True in OPTIONS, or look at its state"
     if "WAIT_REPLICAS" in said:
         return f"Look at the replication of {where}, or lower WAIT_REPLICAS"

@@ -67,33 +67,60 @@ class Place:
 
     def connection(self, limit: float) -> Any:
         """Return a connection that is not open yet, and waits up to ``limit`` for anything."""
-        from redis import connection, sentinel
+        from redis import connection
 
-        return self._make(connection, sentinel, limit, {"socket_timeout": limit})
+        return self._make(connection, limit, limit)
 
     def aconnection(self, limit: float) -> Any:
         """Return a connection for asyncio; only its connecting is limited."""
-        from redis.asyncio import connection, sentinel
+        from redis.asyncio import connection
 
-        return self._make(connection, sentinel, limit, {"socket_timeout": None})
+        return self._make(connection, limit, None)
 
-    def _make(self, kinds: Any, sentinel: Any, limit: float, more: Mapping[str, Any]) -> Any:
-        given = {**self._given(limit), **more}
-        if self.sentinel is not None:
-            hosts, service, how = self.sentinel
-            how = {"socket_timeout": limit, "socket_connect_timeout": limit, **how}
-            pool = sentinel.SentinelConnectionPool(
-                service,
-                sentinel.Sentinel(hosts, sentinel_kwargs=how),
-                ssl=self.kind == "tls",
-                check_connection=True,
-                **given,
-            )
-            made = pool.make_connection()
-            vars(made)["of_pool"] = pool  # which it refers to weakly only
-            return made
+    def _make(self, kinds: Any, limit: float, answers: float | None) -> Any:
         names = {"tcp": "", "tls": "SSL", "unix": "UnixDomainSocket"}
-        return getattr(kinds, f"{names[self.kind]}Connection")(**given)
+        kind = getattr(kinds, f"{names[self.kind]}Connection")
+        return kind(**self._given(limit), socket_timeout=answers)
+
+    def direct(self, connection: Any, limit: float) -> None:
+        """Point a connection that is not open at the master of now, if Sentinel knows it."""
+        if self.sentinel is None:
+            return
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+        from redis.sentinel import Sentinel
+
+        hosts, service, how = self.sentinel
+        manager: Any = _manager(Sentinel, Retry(NoBackoff(), 0), hosts, how, limit)
+        try:
+            connection.host, connection.port = manager.discover_master(service)
+        finally:
+            for each in manager.sentinels:
+                each.close()
+
+    def was_demoted(self, answer: object) -> bool:
+        """Tell whether a server says that it is no master, while Sentinel knows of another."""
+        if self.sentinel is None or not isinstance(answer, Exception):
+            return False
+        from redis.exceptions import ReadOnlyError
+
+        return isinstance(answer, ReadOnlyError)
+
+    async def adirect(self, connection: Any, limit: float) -> None:
+        """Point as `direct`."""
+        if self.sentinel is None:
+            return
+        from redis.asyncio.retry import Retry
+        from redis.asyncio.sentinel import Sentinel
+        from redis.backoff import NoBackoff
+
+        hosts, service, how = self.sentinel
+        manager: Any = _manager(Sentinel, Retry(NoBackoff(), 0), hosts, how, limit)
+        try:
+            connection.host, connection.port = await manager.discover_master(service)
+        finally:
+            for each in manager.sentinels:
+                await each.aclose()
 
     def _given(self, limit: float) -> dict[str, Any]:
         # Without a "retry" nothing is resent: that is decided above, where the command is known.
@@ -103,6 +130,11 @@ class Place:
             "decode_responses": False,
             "protocol": 2,
         }
+
+
+def _manager(kind: Any, retry: Any, hosts: Any, how: Mapping[str, Any], limit: float) -> Any:
+    limits = {"socket_timeout": limit, "socket_connect_timeout": limit, "retry": retry}
+    return kind(hosts, sentinel_kwargs={**limits, **how})
 
 
 def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:

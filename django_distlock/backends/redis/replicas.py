@@ -25,7 +25,7 @@ def replicated(way: Way, claim: Claim, join: bool, least: int, patience: float) 
     answer = yield from way.acquire(claim, join)
     if not isinstance(way.understand(claim, answer), Grant):
         return answer
-    limit = max(1, int(patience * 800))  # ms: what is left is for the answer's way
+    limit = max(1, int(patience * 500))  # ms: the rest is for the answer on its way
     command: Command = ("WAIT", least, limit)
     have = yield from one(command)
     if have < least:

@@ -1,0 +1,271 @@
+"""Asking a Redis cluster: each command goes to the node that has the slot of its key.
+
+All keys of a name share a slot, so a talk about one name has one node to talk to. Which node has
+which slot is asked once, and again when a node says that it has moved or is gone. (redis-py's own
+client for asyncio lost connections when several tasks began at once, release 8.1.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
+
+from .aclients import AsyncNodeClient, acarry_out
+from .clients import NodeClient, carry_out
+from .location import Place
+from .talks import Begin, Command, one
+
+__all__ = ["AsyncClusterClient", "ClusterClient", "Slots"]
+
+T = TypeVar("T")
+
+Address: TypeAlias = "tuple[str, int]"
+Route: TypeAlias = Generator[tuple[Address, list[Command]], list[Any], T]
+"""Yields what to send to which node, and is sent the answers."""
+
+TRIES = 5  # times that a command follows its slot
+KEYLESS = {"TIME", "ASKING"}
+
+
+class Slots:
+    """Which node has which slot."""
+
+    def __init__(self, first: Sequence[Address]) -> None:
+        self._first = list(first)
+        self._owners: list[tuple[int, int, Address]] = []
+
+    def forget(self) -> None:
+        """Ask anew before the next command."""
+        self._owners = []
+
+    def ask(self, commands: Sequence[Command]) -> Route[list[Any]]:
+        """Have each command go to its node; return the answers in the commands' order."""
+        from redis.exceptions import AskError, MovedError, RedisError
+
+        answers: list[Any] = [None] * len(commands)
+        left = list(range(len(commands)))
+        for _ in range(TRIES):
+            if not self._owners:
+                yield from self._load()
+            groups: dict[Address, list[int]] = {}
+            for number in left:
+                groups.setdefault(self._node(commands, number), []).append(number)
+            left = []
+            for address, numbers in groups.items():
+                try:
+                    got = yield address, [commands[number] for number in numbers]
+                except RedisError:
+                    self.forget()  # it may be gone
+                    raise
+                for number, answer in zip(numbers, got, strict=True):
+                    answers[number] = answer
+                    if isinstance(answer, AskError):
+                        there = (str(answer.host), int(answer.port))
+                        _, answers[number] = yield there, [("ASKING",), commands[number]]
+                    elif isinstance(answer, MovedError):
+                        left.append(number)
+            if not left:
+                break
+            self.forget()
+        return answers
+
+    def _load(self) -> Route[None]:
+        from redis.exceptions import RedisError
+
+        failed: Exception | None = None
+        for address in [*self._first]:
+            try:
+                (answer,) = yield address, [("CLUSTER", "SLOTS")]
+            except RedisError as error:
+                failed = error
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            owners = [_range(each, address[0]) for each in answer]
+            if owners:
+                self._owners = owners
+                # Those that were named in the settings may be gone one day.
+                known = dict.fromkeys([*self._first, *(owner for *_, owner in owners)])
+                self._first = list(known)
+                return
+        if failed is not None:
+            raise failed
+        raise RedisError("CLUSTERDOWN no node knows of any slot")
+
+    def _node(self, commands: Sequence[Command], number: int) -> Address:
+        """Return the node of a command; one without a key goes with the first that has one."""
+        from redis.crc import key_slot
+        from redis.exceptions import RedisError
+
+        command = commands[number]
+        if command[0] in KEYLESS:
+            command = next(each for each in commands if each[0] not in KEYLESS)
+        slot = key_slot(command[3] if command[0] in ("EVALSHA", "EVAL") else command[1])
+        for start, end, address in self._owners:
+            if start <= slot <= end:
+                return address
+        raise RedisError(f"CLUSTERDOWN no node has the slot {slot}")
+
+
+def _range(answer: Any, asked: str) -> tuple[int, int, Address]:
+    start, end, master = answer[:3]
+    host = master[0].decode() if master[0] else asked
+    return int(start), int(end), (host, int(master[1]))
+
+
+class ClusterClient:
+    """A wire for each thread and node."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._mutex = threading.Lock()
+        self._nodes: dict[Address, NodeClient] = {}
+        self._slots = Slots(place.nodes)
+
+    def _node(self, address: Address) -> NodeClient:
+        client = self._nodes.get(address)
+        if client is None:
+            made = NodeClient(_at(self.place, address), self._limit)
+            with self._mutex:
+                client = self._nodes.setdefault(address, made)
+        return client
+
+    def _once(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Follow the route of some commands."""
+        from redis.exceptions import RedisError
+
+        route = self._slots.ask(commands)
+        try:
+            address, some = next(route)
+            while True:
+                try:
+                    answers = self._node(address).ask_all(some, limit, resend=False)
+                except RedisError as error:
+                    address, some = route.throw(error)
+                else:
+                    address, some = route.send(answers)
+        except StopIteration as stop:
+            found: list[Any] = stop.value
+            return found
+
+    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
+        return self.converse(lambda: one(command), limit, resend=resend)
+
+    def ask_all(
+        self, commands: Sequence[Command], limit: float, *, resend: bool = True
+    ) -> list[Any]:
+        from redis.exceptions import ConnectionError
+
+        try:
+            return self._once(commands, limit)
+        except ConnectionError:
+            if not resend:
+                raise
+            return self._once(commands, limit)
+
+    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        from redis.exceptions import ConnectionError
+
+        try:
+            return carry_out(begin(), self._once, limit)
+        except ConnectionError:
+            if not resend:
+                raise
+            return carry_out(begin(), self._once, limit)
+
+    def close_thread(self) -> None:
+        for client in list(self._nodes.values()):
+            client.close_thread()
+
+    def close_idle(self) -> None:
+        for client in list(self._nodes.values()):
+            client.close_idle()
+
+    def close(self) -> None:
+        for client in list(self._nodes.values()):
+            client.close()
+
+
+class AsyncClusterClient:
+    """Wires for each event loop and node."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        self.place = place
+        self._limit = limit
+        self._nodes: dict[Address, AsyncNodeClient] = {}
+        self._slots = Slots(place.nodes)
+
+    def _node(self, address: Address) -> AsyncNodeClient:
+        client = self._nodes.get(address)
+        if client is None:
+            made = AsyncNodeClient(_at(self.place, address), self._limit)
+            client = self._nodes.setdefault(address, made)
+        return client
+
+    async def _once(
+        self, commands: Sequence[Command], limit: float, *, waiting: bool = False
+    ) -> list[Any]:
+        from redis.exceptions import RedisError
+
+        route = self._slots.ask(commands)
+        try:
+            address, some = next(route)
+            while True:
+                node = self._node(address)
+                try:
+                    if waiting:
+                        answers = await node.wait(some, limit)
+                    else:
+                        answers = await node.ask_all(some, limit, resend=False)
+                except RedisError as error:
+                    address, some = route.throw(error)
+                else:
+                    address, some = route.send(answers)
+        except StopIteration as stop:
+            found: list[Any] = stop.value
+            return found
+
+    async def ask(self, command: Command, limit: float) -> Any:
+        return await self.converse(lambda: one(command), limit)
+
+    async def ask_all(
+        self, commands: Sequence[Command], limit: float, *, resend: bool = True
+    ) -> list[Any]:
+        from redis.exceptions import ConnectionError
+
+        try:
+            return await self._once(commands, limit)
+        except ConnectionError:
+            if not resend:
+                raise
+            return await self._once(commands, limit)
+
+    async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        from redis.exceptions import ConnectionError
+
+        try:
+            return await acarry_out(begin(), self._once, limit)
+        except ConnectionError:
+            if not resend:
+                raise
+            return await acarry_out(begin(), self._once, limit)
+
+    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        return await self._once(commands, limit, waiting=True)
+
+    def close_idle(self) -> None:
+        for client in list(self._nodes.values()):
+            client.close_idle()
+
+    def close(self) -> None:
+        for client in list(self._nodes.values()):
+            client.close()
+
+
+def _at(place: Place, address: Address) -> Place:
+    """Return the place of one node."""
+    host, port = address
+    return replace(place, facts={**place.facts, "host": host, "port": port}, nodes=())

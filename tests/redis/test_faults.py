@@ -1,0 +1,297 @@
+"""What a Redis and the network before it do to locks: deaths, lost answers, full memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock
+from django_distlock.backends.redis import RedisBackend
+from django_distlock.values import Grant
+from tests.proxy import Proxy
+from tests.redis.tools import Opener, claim, granted, keys, started
+from tests.servers import Redis
+
+LONG = 20.0
+WAYS: list[Any] = [
+    pytest.param({}, id="scripts"),
+    pytest.param({"SCRIPTING": False}, id="transactions"),
+]
+
+
+def through(proxy: Proxy, opened: Opener, name: str, **options: Any) -> RedisBackend:
+    """Open an alias through the proxy, and make it connect."""
+    backend = opened(f"redis://127.0.0.1:{proxy.port}/0", prefix=name, **options)
+    warm = claim(backend, "warm")
+    granted(backend, warm)
+    backend.release(warm)
+    return backend
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_the_answer_to_an_attempt_is_lost(
+    proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
+) -> None:
+    backend = through(proxy, opened, name, **options)
+    mine = claim(backend, name)
+    fault = proxy.fault(mine.owner.encode())
+    token = granted(backend, mine)
+    fault.wait()
+    assert granted(backend, mine) == token
+    info = backend.inspect(name)
+    assert info is not None
+    assert info.fencing_token == token
+    assert backend.release(mine)
+
+
+def test_the_answer_to_an_attempt_is_lost_on_an_event_loop(
+    proxy: Proxy, opened: Opener, name: str
+) -> None:
+    backend = through(proxy, opened, name)
+    mine = claim(backend, name)
+
+    async def main() -> None:
+        assert isinstance(await backend.atry_acquire(claim(backend, "warm"), 1.0), Grant)
+        fault = proxy.fault(mine.owner.encode())
+        answer = await backend.atry_acquire(mine, 1.0)
+        assert isinstance(answer, Grant)
+        await asyncio.to_thread(fault.wait)
+        assert await backend.atry_acquire(mine, 1.0) == answer
+        assert await backend.arelease(mine)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_the_answer_to_a_release_is_lost(
+    proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
+) -> None:
+    backend = through(proxy, opened, name, **options)
+    mine = claim(backend, name)
+    granted(backend, mine)
+    word = mine.owner.encode() if not options else b"EXEC"
+    fault = proxy.fault(word)
+    # Freed, or lost before: nobody knows, so it is no loss, but an error.
+    with pytest.raises(LockBackendError):
+        backend.call("release", mine)
+    fault.wait()
+    assert backend.inspect(name) is None
+
+
+@pytest.mark.parametrize("to", ["request", "answer"])
+def test_a_connection_reset_in_the_middle(proxy: Proxy, opened: Opener, name: str, to: Any) -> None:
+    backend = through(proxy, opened, name)
+    for number in range(5):
+        mine = claim(backend, f"{name}{number}")
+        fault = proxy.fault(mine.owner.encode(), to=to, keep=10 * number)
+        token = granted(backend, mine)
+        fault.wait()
+        assert granted(backend, mine) == token
+        assert backend.release(mine)
+
+
+def test_a_server_that_was_killed_and_comes_back(name: str, opened: Opener) -> None:
+    with Redis(persistent=True) as server:
+        backend = opened(server.url())
+        mine, waiting = lock(name, using=backend.alias), lock(name, using=backend.alias)
+        lease = mine.acquire()
+        assert lease is not None
+        got: list[Lease | None] = []
+        server.kill()
+        with pytest.raises(LockBackendError, match=f"Look at redis://127.0.0.1:{server.port}"):
+            lock("other", using=backend.alias).acquire(wait=0)
+        server.start()
+        lease.renew()  # the connection was closed, and the lock was kept
+        thread = started(lambda: got.append(waiting.acquire(wait=LONG)))
+        while int(server.info("blocked_clients")) == 0:
+            assert thread.is_alive()
+        lease.release()
+        thread.join(LONG)
+        (theirs,) = got
+        assert theirs is not None
+        assert theirs.fencing_token > lease.fencing_token
+        theirs.release()
+
+
+def test_a_server_that_comes_back_empty(name: str, opened: Opener) -> None:
+    with Redis(persistent=False) as server:
+        backend = opened(server.url())
+        lease = lock(name, using=backend.alias).acquire()
+        assert lease is not None
+        server.kill()
+        server.start()
+        with pytest.raises(LeaseLostError):
+            lease.renew()
+        theirs = lock(name, using=backend.alias).acquire()
+        assert theirs is not None
+        assert theirs.fencing_token > lease.fencing_token
+        theirs.release()
+
+
+def test_a_server_without_memory_frees_and_renews(name: str, opened: Opener) -> None:
+    with Redis(persistent=False) as server:
+        backend = opened(server.url())
+        mine, waiter = claim(backend, name), claim(backend, name)
+        token = granted(backend, mine)
+        server.execute("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(LockBackendError, match="raise its maxmemory"):
+            lock("other", using=backend.alias).acquire()
+        assert backend.renew(mine)
+        assert backend.release(mine)
+        server.execute("CONFIG", "SET", "maxmemory", "0")
+        assert granted(backend, waiter) > token
+        assert backend.release(waiter)
+
+
+def test_a_replica_is_refused(name: str, opened: Opener) -> None:
+    with Redis(persistent=False) as master, Redis(persistent=False, replica_of=master) as replica:
+        replica.wait_for_link()
+        backend = opened(replica.url())
+        with pytest.raises(LockBackendError, match="locks need the master"):
+            lock(name, using=backend.alias).acquire()
+        assert [each.id for each in backend.check_deploy()] == ["distlock.E024"]
+
+
+def test_a_grant_waits_for_replicas(name: str, opened: Opener) -> None:
+    with Redis(persistent=False) as master:
+        none = opened(master.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=0.8)
+        for _ in range(2):
+            with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):
+                lock(name, using=none.alias).acquire(wait=0)
+            assert none.inspect(name) is None  # it was undone
+
+        async def alone() -> None:
+            with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):
+                await lock(name, using=none.alias).aacquire(wait=0)
+
+        asyncio.run(alone())
+        with Redis(persistent=False, replica_of=master) as replica:
+            replica.wait_for_link()
+            for options in ({}, {"SCRIPTING": False}):
+                backend = opened(master.url(), WAIT_REPLICAS=1, **options)
+                with lock(name, using=backend.alias):
+                    assert len([key for key in keys(replica) if ":n:" in key]) >= 1
+
+
+def test_too_many_clients(name: str, opened: Opener) -> None:
+    with Redis(persistent=False) as server:
+        server.execute("CONFIG", "SET", "maxclients", "2")
+        one, two = opened(server.url()), opened(server.url())
+        mine = claim(one, name)
+        granted(one, mine)
+        granted(two, claim(two, "other"))
+        third = opened(server.url())
+        with pytest.raises(LockBackendError, match="raise its maxclients"):
+            lock(name, using=third.alias).acquire(wait=0)
+        assert one.release(mine)
+
+
+def test_a_paused_server_is_waited_for_no_longer_than_told(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    backend = opened(server.url())
+    patient = lock(name, using=backend.alias)
+    lease = patient.acquire()
+    assert lease is not None
+    server.execute("CLIENT", "PAUSE", "60000", "WRITE")
+    try:
+        begun = time.monotonic()
+        with pytest.raises(LockBackendError, match="COMMAND_TIMEOUT"):
+            lock(f"{name}2", using=backend.alias).acquire(wait=1.1)
+        assert time.monotonic() - begun < 1.6
+    finally:
+        server.execute("CLIENT", "UNPAUSE")
+    lease.release()
+
+
+def test_an_evicting_server_is_warned_of(opened: Opener) -> None:
+    with Redis(persistent=False) as server:
+        backend = opened(server.url())
+        assert backend.check_deploy() == []
+        server.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        assert backend.check_deploy() == []  # it has no limit, so it evicts nothing
+        server.execute("CONFIG", "SET", "maxmemory", "1gb")
+        assert [each.id for each in backend.check_deploy()] == ["distlock.W012"]
+        server.kill()
+        assert [each.id for each in backend.check_deploy()] == ["distlock.W013"]
+        assert backend.check() == []
+
+
+def test_scripts_are_sent_again_when_the_server_forgot_them(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    backend = opened(server.url())
+
+    async def main() -> None:
+        for _ in range(2):
+            server.execute("SCRIPT", "FLUSH")
+            mine = claim(backend, name)
+            assert isinstance(await backend.atry_acquire(mine, 1.0), Grant)
+            server.execute("SCRIPT", "FLUSH")
+            assert await backend.arenew(mine)
+            server.execute("SCRIPT", "FLUSH")
+            assert await backend.arelease(mine)
+
+    asyncio.run(main())
+    for _ in range(2):
+        mine = claim(backend, name)
+        server.execute("SCRIPT", "FLUSH")
+        granted(backend, mine)
+        for step in (backend.renew, backend.release):
+            server.execute("SCRIPT", "FLUSH")
+            assert step(mine)
+    assert int(server.info("number_of_cached_scripts")) >= 1
+
+
+def test_a_server_that_forbids_scripts(name: str, opened: Opener) -> None:
+    with Redis(persistent=False, options=("--rename-command", "EVALSHA", "")) as server:
+        server.execute("ACL", "SETUSER", "default", "-@scripting")
+        scripted, other = opened(server.url()), opened(server.url(), SCRIPTING=False)
+        with pytest.raises(LockBackendError, match="'SCRIPTING': False"):
+            lock(name, using=scripted.alias).acquire(wait=0)
+        with lock(name, using=other.alias) as lease:
+            lease.renew()
+            assert [info.name for info in other.held()] == [name]
+        assert list(other.held()) == []
+
+
+def test_a_transaction_that_others_crossed_is_begun_anew(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    backend = opened(server.url(), SCRIPTING=False)
+    mine, theirs = claim(backend, name), claim(backend, name)
+    talk = backend._way.acquire(mine, True)
+    wire = backend._clients.wire()  # type: ignore[attr-defined]
+    looked = wire.ask_all(next(talk), 5.0)
+    token = started_and_done(lambda: granted(backend, theirs))  # on another connection
+    again = talk.send(wire.ask_all(talk.send(looked), 5.0))
+    with pytest.raises(StopIteration) as stop:
+        talk.send(wire.ask_all(again, 5.0))
+    assert stop.value.value.queue  # refused: it was read anew
+    info = backend.inspect(name)
+    assert info is not None
+    assert (info.owner, info.fencing_token) == (theirs.owner, token)
+    # So with a release and a renewal: what was read is no longer so.
+    for begin in (backend._way.release, lambda each: backend._way.renew([each])):
+        old, new = theirs, claim(backend, name)
+        step: Any = begin(old)
+        commands = step.send(wire.ask_all(next(step), 5.0))
+        started_and_done(lambda old=old: backend.release(old))
+        started_and_done(lambda new=new: granted(backend, new))
+        again = step.send(wire.ask_all(commands, 5.0))
+        with pytest.raises(StopIteration) as stop:
+            step.send(wire.ask_all(again, 5.0))
+        assert stop.value.value in (False, [False])
+        assert backend.renew(new)
+        theirs = new
+    assert backend.release(theirs)
+
+
+def started_and_done(work: Any) -> Any:
+    """Do work on a thread of its own, so on a connection of its own, and return its answer."""
+    done: list[Any] = []
+    started(lambda: done.append(work())).join(LONG)
+    return done[0]

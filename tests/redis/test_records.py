@@ -1,0 +1,197 @@
+"""What stands in Redis: the keys, their hash tags, the records, and what is left of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_distlock import LockBackendError, lock
+from django_distlock.backends.redis.keys import TAGS, Record, keys_of, read
+from django_distlock.names import key_of
+from tests.redis.tools import Opener, calls, claim, granted, keys
+from tests.servers import Redis
+
+HOUR = 3600.0
+
+
+def test_the_keys_of_a_name_share_a_tag_and_all_tags_are_used() -> None:
+    tags = set()
+    for number in range(2000):
+        key = key_of("", str(number))
+        found = keys_of("base", key)
+        tag = found.index[: -len("i")]
+        assert found.record.startswith(tag)
+        assert found.queue.startswith(tag)
+        assert found.base == tag
+        tags.add(tag)
+    assert len(tags) == TAGS
+    assert all(tag.startswith(b"base:{") and tag.endswith(b"}:") for tag in tags)
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_what_is_no_record_of_ours_is_read_as_none(raw: bytes) -> None:
+    found = read(raw)
+    assert found is None or found == Record(int(raw))
+
+
+def test_a_free_name_keeps_its_token_for_the_retention(server: Redis, opened: Opener) -> None:
+    server.execute("FLUSHALL")
+    backend = opened(server.url(), retention=600)
+    mine = claim(backend, "x")
+    token = granted(backend, mine)
+    record = keys_of("distlock:1", mine.key).record.decode()
+    assert int(server.execute("PTTL", record)) > 600_000
+    assert backend.release(mine)
+    assert keys(server) == [record]
+    assert server.execute("GET", record) == str(token)
+    assert 590_000 < int(server.execute("PTTL", record)) <= 600_000
+
+
+def test_nothing_is_left_of_waiters(server: Redis, opened: Opener) -> None:
+    server.execute("FLUSHALL")
+    backend = opened(server.url())
+    mine = claim(backend, "x")
+    granted(backend, mine)
+    waiters = [claim(backend, "x") for _ in range(3)]
+    for waiter in waiters:
+        backend.try_acquire(waiter, 1.0)
+    assert len(keys(server)) == 6  # the record, the index, the queue, and who lives
+    for waiter in waiters:
+        backend.withdraw(waiter)
+    assert len(keys(server)) == 2
+    assert backend.release(mine)
+    assert keys(server) == [keys_of("distlock:1", mine.key).record.decode()]
+
+
+def test_dead_waiters_leave_nothing(server: Redis, opened: Opener) -> None:
+    server.execute("FLUSHALL")
+    backend = opened(server.url())
+    mine = claim(backend, "x", ttl=HOUR)
+    granted(backend, mine)
+    for _ in range(3):
+        backend.try_acquire(claim(backend, "x"), 1.0)
+    queue = keys_of("distlock:1", mine.key).queue.decode()
+    assert 0 < int(server.execute("PTTL", queue)) <= 10_000
+    for key in keys(server):
+        if ":a:" in key:
+            server.execute("DEL", key)  # as if their time had passed
+    assert backend.release(mine)
+    assert len(keys(server)) == 1
+
+
+def test_tokens_rise_when_everything_is_lost(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    tokens = []
+    for lose in (("FLUSHALL",), ("SCRIPT", "FLUSH"), ("FLUSHDB",), ("DEL", "")):
+        mine = claim(backend, name)
+        tokens.append(granted(backend, mine))
+        backend.release(mine)
+        words = ("DEL", keys_of("distlock:1", mine.key).record.decode()) if "DEL" in lose else lose
+        server.execute(*words)
+    last = claim(backend, name)
+    tokens.append(granted(backend, last))
+    assert backend.release(last)
+    assert tokens == sorted(set(tokens))
+
+
+def test_tokens_rise_when_the_servers_clock_was_ahead(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    for options in ({}, {"SCRIPTING": False}):
+        backend = opened(server.url(), prefix=str(options), **options)
+        mine = claim(backend, name)
+        future = int((time.time() + HOUR) * 1_000_000)
+        record = keys_of("distlock:1", mine.key).record.decode()
+        server.execute("SET", record, str(future))
+        assert granted(backend, mine) == future + 1
+        assert backend.release(mine)
+        assert server.execute("GET", record) == str(future + 1)
+
+
+def test_a_holder_learns_of_a_flush(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine, theirs = claim(backend, name), claim(backend, name)
+    before = granted(backend, mine)
+    server.execute("FLUSHALL")
+    assert granted(backend, theirs) > before
+    assert not backend.renew(mine)
+    assert not backend.release(mine)
+    assert backend.renew(theirs)
+    assert backend.release(theirs)
+
+
+def test_held_asks_for_no_keys_but_ours(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    server.execute("DEBUG", "POPULATE", "20000", "unrelated")
+    try:
+        claims = [claim(backend, f"{name}{number}") for number in range(200)]
+        for each in claims:
+            granted(backend, each)
+        before = calls(server)
+        assert len(list(backend.held(name))) == 200
+        after = calls(server)
+        assert after.get("scan", 0) == before.get("scan", 0)
+        assert after.get("keys", 0) == before.get("keys", 0)
+        done = {each: after[each] - before.get(each, 0) for each in ("sscan", "get", "pttl")}
+        assert done["sscan"] == TAGS
+        assert 200 <= done["get"] == done["pttl"] < 400
+        for each in claims:
+            backend.release(each)
+    finally:
+        server.execute("FLUSHALL")
+
+
+def test_an_index_that_is_longer_than_a_page(server: Redis, opened: Opener) -> None:
+    server.execute("FLUSHALL")
+    backend = opened(server.url())
+    claims = [claim(backend, str(number), ttl=HOUR) for number in range(1500)]
+    for each in claims:
+        granted(backend, each)
+    assert sorted(info.name for info in backend.held()) == sorted(each.name for each in claims)
+    assert [info.name for info in backend.held("1499")] == ["1499"]
+    assert all(backend.renew_many(claims))
+    half = claims[::2]
+    for each in half:
+        backend.release(each)
+    assert backend.renew_many(claims) == [each not in half for each in claims]
+    server.execute("FLUSHALL")
+
+
+def test_commands_for_an_acquisition(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    with lock(name, using=backend.alias):
+        pass
+    before = int(server.info("total_commands_processed"))
+    spent = int(server.info("total_commands_processed")) - before
+    taken = 20
+    inner = _inside(calls(server))
+    before = int(server.info("total_commands_processed"))
+    for _ in range(taken):
+        with lock(name, using=backend.alias):
+            pass
+    outer = int(server.info("total_commands_processed")) - before - spent
+    # What the scripts call is counted, too.
+    assert outer - (_inside(calls(server)) - inner) == 2 * taken
+
+
+def _inside(counted: dict[str, int]) -> int:
+    named = ("get", "set", "pttl", "time", "sadd", "srem", "del", "lpop")
+    return sum(counted.get(each, 0) for each in named)
+
+
+@pytest.mark.parametrize("options", [{}, {"SCRIPTING": False}], ids=["scripts", "transactions"])
+def test_a_key_of_another_program_is_in_the_way(
+    server: Redis, opened: Opener, options: dict[str, bool]
+) -> None:
+    backend = opened(server.url(), prefix=str(options), **options)
+    record = keys_of("distlock:1", backend.key("x")).record.decode()
+    try:
+        server.execute("LPUSH", record, "theirs")
+        with pytest.raises(LockBackendError, match="used by another program"):
+            lock("x", using=backend.alias).acquire(wait=0)
+        assert server.execute("LRANGE", record, "0", "-1") == "theirs"
+    finally:
+        server.execute("DEL", record)

@@ -1,0 +1,185 @@
+"""Waiting: the queue, the direct hand-over, the death of those who wait, and the safety poll."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from django_distlock import Lease, lock
+from django_distlock.backends.redis import aclients
+from django_distlock.backends.redis.keys import keys_of
+from django_distlock.values import Grant, Refusal
+from tests.redis.tools import Opener, calls, claim, granted, started
+from tests.servers import Redis
+
+LONG = 20.0
+
+
+def test_a_release_hands_over_to_the_first(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine, first, second = (claim(backend, name) for _ in range(3))
+    before = granted(backend, mine)
+    for waiter in (first, second):
+        answer = backend.try_acquire(waiter, 1.0)
+        assert isinstance(answer, Refusal)
+        assert answer.queue
+    assert backend.release(mine)
+    info = backend.inspect(name)
+    assert info is not None
+    assert info.owner == first.owner
+    assert info.fencing_token is not None
+    assert info.fencing_token > before
+    assert info.waiters == 1
+    # A newcomer does not come before the one whose turn it is, and who has yet to claim it.
+    assert isinstance(backend.try_acquire(claim(backend, name), 0.0), Refusal)
+    started = time.monotonic()
+    assert backend.queue(first, LONG, LONG)
+    assert time.monotonic() - started < 0.2
+    answer = backend.try_acquire(first, 1.0)
+    assert answer == Grant(info.fencing_token, first.ttl)
+    assert backend.release(first)
+    assert granted(backend, second) > info.fencing_token
+    assert backend.release(second)
+
+
+def test_what_is_not_claimed_goes_on_to_the_next(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine, dead, living = (claim(backend, name) for _ in range(3))
+    granted(backend, mine)
+    for waiter in (dead, living):
+        backend.try_acquire(waiter, 1.0)
+    assert backend.release(mine)
+    begun = time.monotonic()
+    while isinstance(answer := backend.try_acquire(living, 1.0), Refusal):
+        assert time.monotonic() - begun < 2
+        assert backend.queue(living, 1.0, LONG)
+    assert time.monotonic() - begun < 1.0
+    # Who comes too late has lost his turn, and stands at the end again.
+    late = backend.try_acquire(dead, 1.0)
+    assert isinstance(late, Refusal)
+    assert late.queue
+    assert backend.release(living)
+    assert granted(backend, dead) > answer.fencing_token
+    assert backend.release(dead)
+
+
+def test_a_waiter_that_gave_up_when_its_turn_came_passes_it_on(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    backend = opened(server.url())
+    mine, first, second = (claim(backend, name) for _ in range(3))
+    granted(backend, mine)
+    for waiter in (first, second):
+        backend.try_acquire(waiter, 1.0)
+    backend.release(mine)
+    backend.withdraw(first)
+    info = backend.inspect(name)
+    assert info is not None
+    assert info.owner == second.owner
+    granted(backend, second)
+    assert backend.release(second)
+
+
+def test_the_first_is_next_when_a_holder_is_gone(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine, dead, first, second = (claim(backend, name, ttl=0.2) for _ in range(4))
+    before = granted(backend, mine)
+    for waiter in (dead, first, second):
+        backend.try_acquire(waiter, 1.0)
+    server.execute("DEL", (keys_of("distlock:1", mine.key).base + b"a:").decode() + dead.owner)
+    time.sleep(0.25)
+    # The second asks first: it finds the lock free, and wakes the one before it.
+    assert isinstance(backend.try_acquire(second, 1.0), Refusal)
+    info = backend.inspect(name)
+    assert info is not None
+    assert info.owner == first.owner
+    assert granted(backend, first) > before
+    assert backend.release(first)
+    assert granted(backend, second) > before
+    assert backend.release(second)
+
+
+def test_a_hand_over_takes_few_commands(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    rounds, workers = 6, 6
+    ready = threading.Barrier(workers)
+
+    def work() -> None:
+        mine = lock(name, using=backend.alias, wait=LONG)
+        ready.wait(LONG)
+        for _ in range(rounds):
+            with mine:
+                pass
+
+    before = calls(server)
+    threads = [started(work) for _ in range(workers)]
+    for thread in threads:
+        thread.join(LONG)
+    after = calls(server)
+    spent = sum(after[each] - before.get(each, 0) for each in ("evalsha", "blpop"))
+    assert spent <= 5 * rounds * workers
+
+
+@pytest.mark.parametrize("options", [{}, {"SCRIPTING": False}], ids=["scripts", "transactions"])
+def test_a_waiter_is_woken_and_does_not_poll(
+    server: Redis, opened: Opener, name: str, options: dict[str, Any]
+) -> None:
+    backend = opened(server.url(), prefix=str(options), **options)
+    mine = claim(backend, name)
+    granted(backend, mine)
+    waiter = lock(name, using=backend.alias)
+    got: list[Lease | None] = []
+    thread = started(lambda: got.append(waiter.acquire(wait=LONG)))
+    while int(server.info("blocked_clients")) == 0:
+        assert thread.is_alive()
+    begun = time.monotonic()
+    assert backend.release(mine)
+    thread.join(LONG)
+    assert time.monotonic() - begun < 0.2
+    (lease,) = got
+    assert lease is not None
+    lease.release()
+
+
+def test_more_tasks_than_connections_may_wait(
+    server: Redis, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aclients, "MOST", 2)
+    backend = opened(server.url())
+    served: list[int] = []
+
+    async def turn(number: int) -> None:
+        async with lock(name, using=backend.alias, wait=LONG):
+            served.append(number)
+
+    async def main() -> None:
+        lease = await lock(name, using=backend.alias).aacquire()
+        assert lease is not None
+        turns = [asyncio.create_task(turn(number)) for number in range(8)]
+        await asyncio.sleep(0.1)
+        await lease.arelease()
+        await asyncio.gather(*turns)
+
+    asyncio.run(main())
+    assert sorted(served) == list(range(8))
+
+
+def test_a_killed_connection_ends_no_wait(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine = claim(backend, name)
+    granted(backend, mine)
+    got: list[Lease | None] = []
+    thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
+    for _ in range(3):
+        while int(server.info("blocked_clients")) == 0:
+            assert thread.is_alive()
+        server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    backend.release(mine)
+    thread.join(LONG)
+    assert [lease is not None for lease in got] == [True]
+    assert got[0] is not None
+    got[0].release()
