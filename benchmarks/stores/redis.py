@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 from tests.servers.redis import Redis
@@ -43,6 +44,17 @@ class Nodes(Store):
 
     def pids(self) -> list[int]:
         return [pid for server in self.servers for pid in server.pids]
+
+    def settle(self, left: int = 0) -> None:
+        """Wait until the clients are gone: the end of a connection is read like a message.
+
+        With clients ``left``, only changes are counted, at once.
+        """
+        end = time.monotonic() + 10
+        while not left and self._sum("connected_clients") > self.count:  # who asks is one, too
+            if time.monotonic() > end:
+                raise RuntimeError("Clients are left over in Redis")
+            time.sleep(0.02)
 
     def work(self) -> int:
         """Return how many messages the servers have read.
