@@ -45,7 +45,7 @@ def test_a_quick_run_counts_the_messages_of_a_pair(
 def test_hand_overs_on_redis_are_counted_and_judged(tmp_path: Path) -> None:
     """Let processes wait for each other, by our lock and by the token that is pushed and popped."""
     file = tmp_path / "out.json"
-    words = ("--quick", "--rounds", "1", "--json", str(file))
+    words = ("--quick", "--kinds", "ours,floor", "--json", str(file))
     done = run("--stores", "redis", "--only", "handover", *words)
     assert done.returncode == 0, done.stderr
     written = json.loads(file.read_text())
