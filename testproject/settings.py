@@ -4,6 +4,7 @@ Nothing has to be set. These environment variables change the defaults:
 
 ``SHOP_DATABASE``   a ``DATABASES`` entry as JSON, used in place of the SQLite file
 ``SHOP_DISTLOCKS``  more ``DISTLOCKS`` aliases as JSON, added to ``default``
+``SHOP_REDIS``      the URL of a Redis, for the aliases "redis", "redis-transactions" and "getset"
 ``SHOP_DEBUG``      ``0`` turns debug pages off
 """
 
@@ -83,6 +84,23 @@ ROW_LOCKS: dict[str, Any] = {
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     ROW_LOCKS = {}  # it has no row locks
 
+REDIS_LOCKS: dict[str, Any] = {}
+if "SHOP_REDIS" in os.environ:
+    REDIS_LOCKS = {
+        name: {
+            "BACKEND": "django_distlock.backends.redis.RedisBackend",
+            "LOCATION": os.environ["SHOP_REDIS"],
+            "PREFIX": f"shop-{name}",
+            "OPTIONS": options,
+        }
+        for name, options in {"redis": {}, "redis-transactions": {"SCRIPTING": False}}.items()
+    }
+    # Run by `manage.py demo --technique getset` only, and marked unsafe there.
+    REDIS_LOCKS["getset"] = {
+        "BACKEND": "testproject.unsafe.getset.GetSetBackend",
+        "LOCATION": os.environ["SHOP_REDIS"],
+    }
+
 DISTLOCKS: dict[str, Any] = {
     "default": {
         "BACKEND": "django_distlock.backends.table.TableBackend",
@@ -96,6 +114,7 @@ DISTLOCKS: dict[str, Any] = {
         "PREFIX": "shop-version",
     },
     **ROW_LOCKS,
+    **REDIS_LOCKS,
     # More aliases go here; `manage.py demo` runs each one that works over several processes.
     **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
 }

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from django_distlock import locks
+from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.conf import parse
 from django_distlock.values import Claim, Grant
@@ -43,7 +44,7 @@ def opener() -> Iterator[Opener]:
             del locks[alias]
 
 
-def claim(backend: RedisBackend, name: str, ttl: float = 20.0) -> Claim:
+def claim(backend: BaseLockBackend, name: str, ttl: float = 20.0) -> Claim:
     """Return a claim by a new owner."""
     return Claim(name, backend.key(name), secrets.token_hex(16), ttl)
 

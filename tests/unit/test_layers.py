@@ -69,8 +69,8 @@ the contract suite starts as processes import what they need once Django is set 
 """
 
 DRIVERS = {
-    "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "kazoo",
-    "httpx", "requests", "celery", "etcd3", "consul",
+    "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "hiredis",
+    "kazoo", "httpx", "requests", "celery", "etcd3", "consul",
 }  # fmt: skip
 
 ALL = list(imports())

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.core.cache import caches
+from django.core.cache.backends.base import InvalidCacheBackendError
+
 from ...exceptions import InvalidLockBackendError
 
 __all__ = ["PROTOCOL", "Place", "locate", "locate_all", "require_redis"]
@@ -255,9 +258,6 @@ def _cluster(where: str, location: Any) -> Place:
 
 def _of_cache(where: str, location: str) -> Place:
     """Take over how a cache connects, and its KEY_PREFIX and VERSION."""
-    from django.core.cache import caches
-    from django.core.cache.backends.base import InvalidCacheBackendError
-
     try:
         cache: Any = caches[location]
     except InvalidCacheBackendError as error:

@@ -85,8 +85,8 @@ def look(base: str, names: Sequence[tuple[int, bytes]]) -> Talk[list[Seen]]:
         start = index_of(base, tag)[:-1]
         # Several commands, and somebody may come between: for people, it is good enough.
         commands += [
-            ("GET", start + b"n:" + digest),
-            ("PTTL", start + b"n:" + digest),
+            ("GET", start + digest),
+            ("PTTL", start + digest),
             ("LLEN", start + b"q:" + digest),
         ]
     answers = yield commands

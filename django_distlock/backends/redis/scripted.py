@@ -102,7 +102,7 @@ class Scripted:
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
         """Take names off an index that nobody has held for ``older`` ms."""
         index = index_of(self._base, tag)
-        records = [index[:-1] + b"n:" + digest for digest in digests]
+        records = [index[:-1] + digest for digest in digests]
         removed: int = yield from run(self._clean, (index, *records), (older, *digests))
         return removed
 

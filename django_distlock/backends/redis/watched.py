@@ -106,7 +106,7 @@ class Watched:
         index = index_of(self._base, tag)
         removed = 0
         for digest in digests:
-            record = index[:-1] + b"n:" + digest
+            record = index[:-1] + digest
             keys = Keys(record, index, index[:-1] + b"q:" + digest, digest, index[:-1])
 
             def decide(

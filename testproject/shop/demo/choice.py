@@ -20,7 +20,24 @@ PROBE = "demo:probe"
 
 def technique_of(alias: str) -> str:
     """Name the technique of an alias after its backend's class."""
-    return type(locks[alias]).__name__.removesuffix("Backend").lower()
+    name = type(locks[alias]).__name__.removesuffix("Backend").lower()
+    return f"{name}, UNSAFE" if is_unsafe(alias) else name
+
+
+def is_unsafe(alias: str) -> bool:
+    """Tell whether an alias is there to show what not to do."""
+    return bool(getattr(locks[alias], "unsafe", False))
+
+
+def unsafe_alias(technique: str) -> str:
+    """Return the alias of a technique that is there to show what not to do."""
+    for alias in locks:
+        if is_unsafe(alias) and technique_of(alias).startswith(f"{technique},"):
+            return alias
+    raise DemoError(
+        f"The technique {technique!r} needs a Redis: name its URL in SHOP_REDIS, for example "
+        "SHOP_REDIS=redis://localhost:6379/0."
+    )
 
 
 def choose(asked: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -36,6 +53,7 @@ def choose(asked: Sequence[str]) -> tuple[list[str], list[str]]:
         )
     if asked:
         return list(dict.fromkeys(asked)), []
+    known = [alias for alias in known if not is_unsafe(alias)]
     chosen = [alias for alias in known if locks[alias].scope != "process"]
     remarks = [
         f"Not run: {alias} ({type(locks[alias]).__name__}) works within one process only."

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from django.db import OperationalError, transaction
 
-from django_distlock import Lock, LockTimeoutError, lock
+from django_distlock import Lease, Lock, LockTimeoutError, lock, locks
 from testproject.shop.models import Order, Product
 
 from .jobs import HOLD, Job
@@ -51,11 +51,15 @@ def _locked_turn(job: Job, worker: int) -> Turn:
         try:
             with _lock(job) as lease:
                 granted = now()
-                reference = _buy(job, worker, lease.fencing_token)
+                reference = _buy(job, worker, _token(lease))
                 released = now()  # just before; the release itself counts as part of the hand-over
         except LockTimeoutError:
             continue  # nothing was bought; the wait goes on and is counted from its beginning
         return Turn(worker, asked, granted, released, reference)
+
+
+def _token(lease: Lease) -> int | None:
+    return lease.fencing_token if locks[lease.alias].supports_fencing else None
 
 
 def _unlocked_turn(job: Job, worker: int) -> Turn:
