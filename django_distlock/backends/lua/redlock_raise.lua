@@ -2,7 +2,7 @@
 --
 -- KEYS: the lock.  ARGV: owner, token
 local value = redis.call('GET', KEYS[1])
-if not value or string.match(value, '^([^\n]*)\n', 46) ~= ARGV[1] then
+if not value or string.match(value, '^([^\n]*)\n', 62) ~= ARGV[1] then
   return 0
 end
 if redis.call('PTTL', KEYS[1]) <= tonumber(string.sub(value, 1, 13)) then

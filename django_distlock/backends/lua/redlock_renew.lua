@@ -5,7 +5,7 @@ local value = redis.call('GET', KEYS[1])
 if not value then
   return -1
 end
-local owner = string.match(value, '^([^\n]*)\n', 46)
+local owner = string.match(value, '^([^\n]*)\n', 62)
 local kept = tonumber(string.sub(value, 1, 13))
 if owner == '' or redis.call('PTTL', KEYS[1]) <= kept then
   return -1

@@ -74,7 +74,7 @@ class RedlockBackend(BaseLockBackend):
 
         Of a short ttl the share is larger, as the network is no faster.
         """
-        share = self.opts.get("NODE_TIMEOUT") or max(ttl / 20, min(0.1, ttl / 2))
+        share = self.opts.get("NODE_TIMEOUT") or max(ttl / 20, min(0.5, ttl / 2))
         return float(
             min(share, self.command_timeout, self.command_timeout if limit is None else limit)
         )

@@ -42,6 +42,7 @@ Errors that the server answered with stand among the answers, in the place of on
 """
 Operation: TypeAlias = Generator["Round", Answers, T]
 
+RESTORED = "0" * 16  # the attempt that nobody undoes
 RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
 
@@ -120,7 +121,8 @@ def acquire(
         return _tally(answers, _granted).verdict is not Verdict.OPEN
 
     while True:
-        words = [_words(names, claim, proposal)]
+        attempt = f"{random.getrandbits(64):016x}"
+        words = [_words(names, claim, proposal, attempt)]
         answers = yield Round(script("acquire"), words, limit, decided, after=after)
         tally = _tally(answers, _granted)
         if tally.verdict is Verdict.YES:
@@ -128,12 +130,12 @@ def acquire(
             if token is not None:
                 return Grant(token, claim.ttl)
             if _tally(told, bool).failed:  # whether the token is safe is not known
-                yield from _undo(names, claim, answers, limit)
+                yield from _undo(names, claim, attempt, answers, limit)
                 late = zip(told, answers, strict=True)
                 said: Answers = [new if isinstance(new, Exception) else old for new, old in late]
                 raise QuorumError(report(said, node, _acquire_vote))
         if tally.verdict is Verdict.DOWN:
-            yield from _undo(names, claim, answers, limit)
+            yield from _undo(names, claim, attempt, answers, limit)
             raise QuorumError(report(answers, node, _acquire_vote))
         refused = _refused(answers)
         rivals = [each[3].decode() for each in refused]
@@ -141,7 +143,7 @@ def acquire(
         after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
         over = where is Standing.BEATEN or time.monotonic() + after >= until
         if over or where is Standing.TRAILING:
-            yield from _undo(names, claim, answers, limit)
+            yield from _undo(names, claim, attempt, answers, limit)
         if over:
             left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
             return Refusal(left, refused[0][2].decode("utf-8", "replace") if refused else "")
@@ -166,11 +168,13 @@ def _agree(
     return (token if enough(told) else None), told
 
 
-def _undo(names: Names, claim: Claim, answers: Answers, limit: float) -> Operation[None]:
+def _undo(
+    names: Names, claim: Claim, attempt: str, answers: Answers, limit: float
+) -> Operation[None]:
     """Free the claim on every node that granted it, or that may have."""
     undo = [i for i, answer in enumerate(answers) if not _is_clean(answer)]
     if undo:
-        words = (names.lock(claim.key), names.index, claim.owner)
+        words = (names.lock(claim.key), names.index, claim.owner, attempt)
         yield Round(script("release"), [words], min(limit, UNDO), nodes=undo, insist=True)
 
 
@@ -200,7 +204,7 @@ def renew(
     lost = [_lost(_of(answers, number)) if ours[number] else {} for number in range(len(claims))]
     for number in {number for each in lost for number in each}:
         calls = [
-            (*_words(names, claim, each[number]),)
+            _words(names, claim, each[number], RESTORED)
             for claim, each in zip(claims, lost, strict=True)
             if number in each
         ]
@@ -214,7 +218,7 @@ def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Op
     def decided(answers: Answers) -> bool:
         return _tally(answers, bool).verdict is not Verdict.OPEN
 
-    words = (names.lock(claim.key), names.index, claim.owner)
+    words = (names.lock(claim.key), names.index, claim.owner, "")
     answers = yield Round(script("release"), [words], limit, decided)
     verdict = _tally(answers, bool).verdict
     if verdict is Verdict.DOWN:
@@ -229,9 +233,10 @@ def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _words(names: Names, claim: Claim, token: int) -> tuple[Any, ...]:
-    keys = (names.lock(claim.key), names.index)
-    return (*keys, claim.owner, _ms(claim.ttl), token, names.kept, readable(claim.name), claim.note)
+def _words(names: Names, claim: Claim, token: int, attempt: str) -> tuple[Any, ...]:
+    numbers = (_ms(claim.ttl), token, names.kept)
+    texts = (readable(claim.name), claim.note, attempt)
+    return (names.lock(claim.key), names.index, claim.owner, *numbers, *texts)
 
 
 def _granted(answer: Any) -> bool:

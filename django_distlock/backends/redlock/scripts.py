@@ -47,7 +47,7 @@ class Value:
     @classmethod
     def of(cls, raw: bytes) -> Value | None:
         """Read a value; None when it is not one of ours."""
-        head, text = raw[:45], raw[45:].decode("utf-8", "surrogateescape")
+        head, text = raw[:45], raw[61:].decode("utf-8", "surrogateescape")
         owner, _, rest = text.partition("\n")
         name, _, note = rest.partition("\n")
         if len(head) != 45 or not head.isdigit() or not owner:
