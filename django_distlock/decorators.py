@@ -13,7 +13,17 @@ from asgiref.sync import iscoroutinefunction
 
 from .exceptions import InvalidLockError, LockNotAcquiredError
 
-__all__ = ["Contention", "Decorates", "check_contention", "fill"]
+__all__ = [
+    "Contention",
+    "Decorates",
+    "arguments_of",
+    "check_contention",
+    "check_fields",
+    "check_function",
+    "done",
+    "fill",
+    "is_coroutine",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,29 +78,15 @@ class Decorates:
         """
         if isinstance(function, staticmethod):
             return cast("Callable[P, R]", staticmethod(self(function.__func__)))
-        if isinstance(function, type) or not callable(function):
-            raise InvalidLockError(f"Only functions are decorated, not {function!r}")
-        # Of an object that is called, the kind is that of its __call__.
-        kinds = (function, getattr(function, "__call__", None))  # noqa: B004 - the method itself
-        if any(inspect.isgeneratorfunction(k) or inspect.isasyncgenfunction(k) for k in kinds):
-            raise InvalidLockError(
-                f"{function!r} is a generator: its body runs after the call has returned and the "
-                "lock is free. Use 'with lock(...)' inside it"
-            )
+        check_function(function)
         signature = inspect.signature(function)
         for name in self._names():
-            _check_fields(name, signature, self.using)
+            check_fields(name, signature, self.using)
 
         def guard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            arguments = dict(bound.arguments)
-            for parameter in signature.parameters.values():
-                if parameter.kind is parameter.VAR_KEYWORD:
-                    arguments = arguments.pop(parameter.name) | arguments
-            return self._bound_to(arguments)
+            return self._bound_to(arguments_of(signature, args, kwargs))
 
-        if any(iscoroutinefunction(kind) for kind in kinds):
+        if is_coroutine(function):
 
             @functools.wraps(function)
             async def arun(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -117,7 +113,7 @@ class Decorates:
                     raise
                 return cast("R", self._instead(args, kwargs))
             with _entered(bound, got):
-                return _done(function(*args, **kwargs), function)
+                return done(function(*args, **kwargs), function)
 
         return run
 
@@ -136,7 +132,42 @@ def check_contention(value: object, name: str | None = None, alias: str | None =
         )
 
 
-def _done(result: R, function: Callable[..., Any]) -> R:
+def _kinds(function: Any) -> tuple[Any, Any]:
+    """Return what says of which kind a function is: of an object that is called, its __call__."""
+    return function, getattr(function, "__call__", None)  # noqa: B004 - the method itself
+
+
+def is_coroutine(function: Callable[..., Any]) -> bool:
+    """Tell whether calling ``function`` gives a coroutine."""
+    return any(iscoroutinefunction(kind) for kind in _kinds(function))
+
+
+def check_function(function: Any) -> None:
+    """Raise InvalidLockError for what cannot be run under a lock."""
+    if isinstance(function, type) or not callable(function):
+        raise InvalidLockError(f"Only functions are decorated, not {function!r}")
+    kinds = _kinds(function)
+    if any(inspect.isgeneratorfunction(k) or inspect.isasyncgenfunction(k) for k in kinds):
+        raise InvalidLockError(
+            f"{function!r} is a generator: its body runs after the call has returned and the "
+            "lock is free. Use 'with lock(...)' inside it"
+        )
+
+
+def arguments_of(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by their names, with defaults; what `fill` fills from."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    arguments = dict(bound.arguments)
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments = arguments.pop(parameter.name) | arguments
+    return arguments
+
+
+def done(result: R, function: Callable[..., Any]) -> R:
     """Return ``result``, unless the work behind it is still to be done: without the lock then."""
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()
@@ -167,11 +198,14 @@ class _entered:
         await self._guard.__aexit__(*error)
 
 
-def _check_fields(name: Name, signature: inspect.Signature, alias: str) -> None:
-    """Raise InvalidLockError for a template that no call can fill."""
+def check_fields(
+    name: Name, signature: inspect.Signature, alias: str, also: tuple[str, ...] = ()
+) -> None:
+    """Raise InvalidLockError for a template that no call can fill.
+
+    ``also`` are names that are there besides the parameters.
+    """
     if callable(name):
-        return
-    if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         return
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
@@ -179,10 +213,12 @@ def _check_fields(name: Name, signature: inspect.Signature, alias: str) -> None:
         raise InvalidLockError(
             f"{name!r} is no template ({error}); write literal braces twice", name=name, alias=alias
         ) from error
+    if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        return  # which arguments there are is told by each call
     for field in fields:
         first = field.split(".")[0].split("[")[0]
-        if first not in signature.parameters:
-            known = ", ".join(signature.parameters) or "none"
+        if first not in signature.parameters and first not in also:
+            known = ", ".join({**dict.fromkeys(also), **signature.parameters}) or "none"
             raise InvalidLockError(
                 f"The template {name!r} names {first!r}, which is no parameter of the function. "
                 f"Parameters: {known}",

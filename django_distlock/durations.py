@@ -19,6 +19,7 @@ __all__ = [
     "check_ttl",
     "check_wait",
     "parse_age",
+    "parse_duration",
 ]
 
 Duration: TypeAlias = "int | float | timedelta"
@@ -124,9 +125,14 @@ def check_age(value: Any, *, what: str = "older_than", alias: str | None = None)
 
 
 def parse_age(text: str, *, what: str = "older_than") -> float:
-    """Return the seconds that ``text`` means: ``"604800"``, ``"12h"``, ``"7d"``, ``"2w"``.
+    """Return the seconds that ``text`` means, as `parse_duration`; judged as by `check_age`."""
+    return check_age(parse_duration(text, what=what), what=what)
 
-    Raises InvalidLockError for anything else, and as `check_age`.
+
+def parse_duration(text: str, *, what: str) -> float:
+    """Return the seconds that ``text`` means: ``"604800"``, ``"0.5"``, ``"12h"``, ``"7d"``.
+
+    Raises InvalidLockError for anything else.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", text, re.ASCII)
     if found is None:
@@ -134,4 +140,4 @@ def parse_age(text: str, *, what: str = "older_than") -> float:
             f"{what} is a number of seconds, or a number with one of the units "
             f"{', '.join(_UNITS)} behind it, such as 7d or 12h, not {text!r}"
         )
-    return check_age(float(found[1]) * _UNITS[found[2] or "s"], what=what)
+    return float(found[1]) * _UNITS[found[2] or "s"]

@@ -32,6 +32,7 @@ logger = logging.getLogger("django_distlock.watchdog")
 IDLE = 1.0  # seconds with nothing to watch after which the scheduler's thread ends
 LOOK = 5.0  # seconds after which it looks whether there still is something to watch
 PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's watchdog does)
+STEPS = 20  # of that third: those due in the same step are renewed together, at its beginning
 
 
 class Schedule:
@@ -121,7 +122,11 @@ class Watchdog:
         now = self._now()
         # Of what is left, where that is less: a crossing renewal may have made the lease shorter.
         part = min(hold.claim.ttl, hold.deadline - now) / PART
-        self._look_at(hold, now + part if hold.renewing and part > 0 else hold.deadline)
+        if hold.renewing and part > 0:
+            due = now + part
+            self._look_at(hold, due - due % (hold.claim.ttl / PART / STEPS))
+        else:
+            self._look_at(hold, hold.deadline)
 
     def _look_at(self, hold: Hold, due: float) -> None:
         if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does

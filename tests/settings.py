@@ -103,7 +103,7 @@ if REDIS:
         "cached-redis": _redis | {"LOCATION": "django-redis"},
     }
 
-INSTALLED_APPS = ["django_distlock", "tests.versions"]
+INSTALLED_APPS = ["django_distlock", "tests.versions", "tests.commands"]
 SECRET_KEY = "only for tests"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

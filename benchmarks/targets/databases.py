@@ -91,3 +91,4 @@ def _renewals(rows: Rows, served: bool) -> Found:
     ours = rows.get("renewals", OURS)
     if ours:
         yield f"lost of {ours['leases']} renewed leases", "<=", 0.0, ours["lost"]
+        yield f"% of a core for {ours['leases']} renewed leases", "<=", 25.0, ours["cpu_percent"]

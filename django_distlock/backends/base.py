@@ -239,7 +239,7 @@ class BaseLockBackend:
         conflict = self.is_conflict(error)
         kind = StoreConflictError if conflict else LockBackendError
         what = verb.replace("_", " ")
-        said = shown(str(error).strip() or repr(error), 500)
+        said = shown(str(error).strip().rstrip(".") or repr(error), 500)
         return kind(
             f"The store failed at {what}: {type(error).__name__}: {said}. {self.remedy(error)}",
             name=name,

@@ -18,3 +18,9 @@ class BuyForm(forms.Form):
     def clean_buyer(self) -> str:
         """Take a guest when the buyer gave no name."""
         return self.cleaned_data["buyer"] or "Guest"
+
+
+class RestockForm(forms.Form):
+    """How many pieces come into the stock."""
+
+    pieces = forms.IntegerField(min_value=1, max_value=10_000)

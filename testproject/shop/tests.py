@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_distlock import LockBackendError, lock
+from django_distlock.testing import override_locks
 from testproject.shop import sales
 from testproject.shop.demo.figures import (
     Audit,
@@ -154,6 +155,57 @@ class ShopTests(TestCase):
         Product.objects.update(demo="running")
         self.assertNotContains(self.client.get(reverse("shop:products")), "Lamp")
         assert self.client.post(self.url).status_code == 404
+
+
+class OfficeTests(TestCase):
+    """Restock and export: views under a lock."""
+
+    def setUp(self) -> None:
+        self.lamp = Product.objects.create(name="Lamp", price=1, stock=2)
+        self.restock = reverse("shop:restock", args=[self.lamp.pk])
+        self.orders = reverse("shop:orders")
+        self.client.force_login(User.objects.create_superuser("root"))
+
+    def test_restocking_adds_to_the_stock(self) -> None:
+        assert self.client.post(self.restock, {"pieces": 5}).json() == {"stock": 7}
+        self.lamp.refresh_from_db()
+        assert self.lamp.stock == 7
+        assert not lock(self.lamp.lock_name).locked()
+
+    def test_a_wrong_number(self) -> None:
+        assert self.client.post(self.restock, {"pieces": 0}).status_code == 400
+        assert self.client.get(self.restock).status_code == 405
+
+    def test_not_while_somebody_buys(self) -> None:
+        with override_locks(held=[self.lamp.lock_name]):
+            response = self.client.post(
+                self.restock, {"pieces": 5}, headers={"Accept": "application/json"}
+            )
+        assert response.status_code == 409
+        assert response.json()["reason"] == "held"
+        assert 1 <= int(response["Retry-After"]) <= 30
+        self.lamp.refresh_from_db()
+        assert self.lamp.stock == 2
+
+    def test_the_export_sends_every_order(self) -> None:
+        Order.objects.create(product=self.lamp, buyer="Ada", quantity=3)
+        response = self.client.get(self.orders)
+        assert lock("orders export").locked()
+        lines = response.getvalue().decode().splitlines()
+        assert lines[0] == "reference,product,quantity"
+        assert lines[1].endswith(",Lamp,3")
+        assert not lock("orders export").locked()
+
+    @override_locks(held=["orders export"])
+    def test_one_export_at_a_time(self) -> None:
+        response = self.client.get(self.orders)
+        self.assertContains(response, "One moment, please", status_code=429)
+        assert "Retry-After" in response
+
+    def test_strangers_take_no_lock(self) -> None:
+        self.client.logout()
+        for url in (self.restock, self.orders):
+            assert self.client.get(url).status_code in (302, 405)
 
 
 class AdminTests(TestCase):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import views
+from . import office, views
 
 app_name = "shop"
 
 urlpatterns = [
     path("", views.product_list, name="products"),
     path("buy/<int:pk>/", views.buy, name="buy"),
+    path("restock/<int:pk>/", office.Restock.as_view(), name="restock"),
+    path("orders.csv", office.orders, name="orders"),
 ]

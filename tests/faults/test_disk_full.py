@@ -1,7 +1,8 @@
 """No room on the disk: a clear error, nothing half granted, and what is held can be freed.
 
-SQLite's file is limited, which fails as a full disk does, and so is a table of MariaDB's. Only root
-could fill a real disk of a server: there a trigger raises the error that the server then has.
+SQLite's file is limited, which fails as a full disk does, and so are the table of MariaDB's and the
+files that the session on PostgreSQL may write. Only root could fill a real disk of a server: for
+its very error there is a trigger that raises it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def full(place: Place, event: str) -> Iterator[None]:
         place.execute(f"DROP TRIGGER full_disk{on}")
 
 
-def fill(name: str) -> str:
+def fill(name: str, said: str = REMEDY) -> str:
     """Take locks until there is no room for one more; return the name of that."""
     last = ""
 
@@ -54,7 +55,7 @@ def fill(name: str) -> str:
             last = f"{name}:{number}:{'x' * 200}"
             taken(last, ttl=60, renew=False)
 
-    with pytest.raises(LockBackendError, match=REMEDY) as info:
+    with pytest.raises(LockBackendError, match=said) as info:
         take_all()
     assert (info.value.name, info.value.alias) == (last, "own")
     assert not lock(last, using="own").locked()
@@ -93,6 +94,33 @@ def test_a_table_that_cannot_grow(served: Place, name: str) -> None:
         served.server.execute("SET GLOBAL myisam_data_pointer_size = DEFAULT")
         served.execute("TRUNCATE TABLE distlock_lock")
         served.execute(f"{alter} = InnoDB, MAX_ROWS = 0, AVG_ROW_LENGTH = 0")
+    with lock(last, using="own", wait=0):
+        pass
+
+
+@pytest.mark.parametrize(
+    "served", [store for store in SERVERS if store == "postgresql"], indirect=True
+)
+def test_a_file_of_a_server_that_cannot_grow(served: Place, name: str) -> None:
+    """The kernel lets the session's process write no file past 16 MiB, the size of its log's."""
+    lease = taken(name, ttl=60, renew=False)
+    served.execute(
+        "INSERT INTO distlock_lock (digest, name, owner, token, acquired, expires, note) "
+        "SELECT md5(n::text), 'filler', '', 0, 0, 0, "
+        "(SELECT string_agg(md5((n * 12 + m)::text), '') FROM generate_series(1, 12) m) "
+        "FROM generate_series(1, 50000) n"
+    )
+    process = int(one_value("own", "SELECT pg_backend_pid()"))
+    assert served.server
+    try:
+        served.server.run("prlimit", f"--pid={process}", f"--fsize={16 << 20}")
+        last = fill(name, "could not extend file .* Check free disk space")
+        lease.renew()
+        lease.release()
+        assert not lock(name, using="own").locked()
+    finally:
+        connections["own"].close()
+        served.execute("TRUNCATE TABLE distlock_lock")
     with lock(last, using="own", wait=0):
         pass
 

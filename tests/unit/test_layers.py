@@ -38,6 +38,7 @@ LAYERS: list[set[str]] = [
         "contrib",
         "admin",
         "views",
+        "commands",
     },
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""

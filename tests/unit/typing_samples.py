@@ -12,7 +12,11 @@ from datetime import timedelta
 from typing import Any, assert_type
 from unittest import TestCase
 
+from django.core.management.base import BaseCommand
 from django.db import models
+from django.http import HttpRequest, JsonResponse
+from django.utils.decorators import method_decorator
+from django.views import View
 
 from django_distlock import (
     Fenced,
@@ -28,6 +32,7 @@ from django_distlock import (
     requires_fence,
 )
 from django_distlock.backends.base import BaseLockBackend
+from django_distlock.commands import locked_command
 from django_distlock.testing import (
     aassert_held,
     alose,
@@ -38,6 +43,7 @@ from django_distlock.testing import (
     turn_clock,
 )
 from django_distlock.versions import VersionedModel, retry_on_conflict
+from django_distlock.views import locked_view
 from testproject.shop.models import Order
 
 
@@ -167,6 +173,38 @@ async def decorated() -> None:
     assert_type(Service().method(1), str)
     Service().method("x")  # type: ignore[arg-type]
     assert_type(Service.of_class(1), str)
+
+
+@locked_view("invoice:{pk}", wait=0, on_contention=429)
+def pay(request: HttpRequest, pk: int) -> JsonResponse:
+    """Answer."""
+    return JsonResponse({})
+
+
+@locked_view(lambda request, pk: f"{pk}", on_lost="ignore")
+async def apay(request: HttpRequest, pk: int) -> JsonResponse:
+    """Answer."""
+    return JsonResponse({})
+
+
+@method_decorator(locked_view("invoice:{pk}"), name="dispatch")
+class Invoice(View):
+    """A view."""
+
+
+@locked_command("nightly", wait=5)
+class Nightly(BaseCommand):
+    """A command."""
+
+
+async def views(request: HttpRequest) -> None:
+    assert_type(pay(request, pk=1), JsonResponse)
+    assert_type(await apay(request, 1), JsonResponse)
+    pay(request, pk="x")  # type: ignore[arg-type]
+    assert_type(Invoice(), Invoice)
+    assert_type(Nightly(), Nightly)
+    locked_view("a", on_contention="skip")  # type: ignore[arg-type]
+    locked_view("a", timeout=5)  # type: ignore[call-arg]
 
 
 async def looking(instance: object) -> None:

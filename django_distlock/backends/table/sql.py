@@ -241,7 +241,11 @@ RETURNING owner, token, 0::bigint, ''::text"""
 # inserted, so before it, or the one in its way, is locked.
 PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
 
-POSTGRESQL: Final = _dialect(
+# The same for this transaction, which is this statement, so that it costs no round trip and is no
+# property of the session: its commit does not wait for the disk (nor for a standby).
+_PG_HASTE: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
+
+_PG: Final = _dialect(
     PG_NOW,
     remove=_PG_REMOVE,
     acquire=_PG_ACQUIRE,
@@ -251,9 +255,9 @@ POSTGRESQL: Final = _dialect(
     room=_PG_ROOM,
 )
 
-# The same for this transaction, which is this statement, so that it costs no round trip and is no
-# property of the session: its commit does not wait for the disk (nor for a standby).
-_PG_HASTE: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
+# Nobody relies on a release: the next grant, which waits for the disk, takes it there as well, and
+# one that a crash has undone is over with its ttl.
+POSTGRESQL: Final = replace(_PG, release=f"{_PG.release} AND {_PG_HASTE}")
 
 POSTGRESQL_HASTY: Final = replace(
     POSTGRESQL,
@@ -263,7 +267,6 @@ POSTGRESQL_HASTY: Final = replace(
     create_soon=POSTGRESQL.create_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
     renew=f"{POSTGRESQL.renew} AND {_PG_HASTE}",
     renew_many=f"{POSTGRESQL.renew_many} AND {_PG_HASTE}",
-    release=f"{POSTGRESQL.release} AND {_PG_HASTE}",
 )
 
 MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"

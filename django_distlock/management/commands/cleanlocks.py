@@ -9,15 +9,14 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
 from ...cleaning import check_policy
 from ...durations import MIN_AGE, check_age, parse_age
-from ...exceptions import InvalidLockBackendError, InvalidLockError, LockError
-from ...handler import locks
+from ...exceptions import InvalidLockError, LockError
 from ...values import Cleaned
+from ..choosing import add_choice, open_aliases
 
 __all__ = ["Command"]
 
@@ -53,17 +52,10 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        which = parser.add_mutually_exclusive_group()
-        which.add_argument(
-            "--using",
-            action="append",
-            metavar="ALIAS",
-            help="An alias of DISTLOCKS to clean; may be given several times.",
-        )
-        which.add_argument(
-            "--all",
-            action="store_true",
-            help="Clean every alias whose store has something to clean. The default.",
+        add_choice(
+            parser,
+            "An alias of DISTLOCKS to clean; may be given several times.",
+            "Clean every alias whose store has something to clean. The default.",
         )
         parser.add_argument(
             "--older-than",
@@ -96,11 +88,11 @@ class Command(BaseCommand):
         except InvalidLockError as error:
             raise CommandError(str(error)) from error
         using = [options["using"]] if isinstance(options["using"], str) else options["using"]
-        opened, broken = self._open(using)
+        opened, broken = open_aliases(using)
         reports = [Report([a], age, options["dry_run"], error=said) for a, said in broken.items()]
         for report in reports:
             self._tell_error(report)
-        for backends in self._tables(opened, using):
+        for backends in self._tables(opened.values(), using):
             report = self._clean(backends, age, options["dry_run"], options["batch_size"])
             reports.append(report)
             self._tell(report, options)
@@ -108,26 +100,6 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([asdict(report) for report in reports], indent=2))
         if failed := [alias for report in reports if report.error for alias in report.aliases]:
             raise CommandError(f"Not cleaned: {', '.join(failed)}. See the errors above.")
-
-    def _open(self, using: list[str] | None) -> tuple[list[BaseLockBackend], dict[str, str]]:
-        """Return the backends of all aliases, and why those wanted could not be opened."""
-        try:
-            known = list(locks)
-        except InvalidLockBackendError as error:
-            raise CommandError(str(error)) from error
-        if unknown := [alias for alias in using or () if alias not in known]:
-            raise CommandError(
-                f"DISTLOCKS has no alias {', '.join(map(repr, unknown))}. "
-                f"It has: {', '.join(map(repr, known))}."
-            )
-        opened, broken = [], {}
-        for alias in known:
-            try:
-                opened.append(locks[alias])
-            except ImproperlyConfigured as error:
-                if using is None or alias in using:
-                    broken[alias] = str(error)
-        return opened, broken
 
     def _tables(
         self, opened: Iterable[BaseLockBackend], using: list[str] | None

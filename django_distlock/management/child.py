@@ -1,0 +1,147 @@
+"""A program that runs under a lock: signals passed on, and ended when the lock is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ..lease import Lease
+
+__all__ = ["Child"]
+
+FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""What a terminal sends to all programs in its foreground by itself."""
+
+NOT_FOUND, NOT_RUNNABLE, BY_SIGNAL = 127, 126, 128
+"""Exit codes, as those of a shell."""
+
+LOOK = 0.05  # seconds between two looks whether the last of its processes has ended
+
+
+class Child:
+    """One run of a program.
+
+    Away from a terminal it leads a process group of its own, so that what it starts is reached
+    too. On a terminal it has to stay in the foreground, with us.
+    """
+
+    def __init__(self, command: Sequence[str], *, kill_after: float) -> None:
+        self._command = list(command)
+        self._kill_after = kill_after
+        self._leads = not _in_foreground()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []  # signals that came while it was being started
+        self._lost = False
+        self._killing = threading.Timer(kill_after, lambda: self._send(signal.SIGKILL))
+        self._killing.daemon = True
+
+    def run(self, lease: Lease, environment: Mapping[str, str]) -> int:
+        """Start the program, wait for its end, and return its exit code."""
+        with self._forwarding():
+            process = self._start(environment)
+            self._process = process
+            for number in self._early:
+                self._send(number)
+            lease.on_lost(lambda lost: self._stop())
+            code = process.wait()
+            if self._lost:
+                self._wait_for_the_others()
+                self._killing.cancel()
+        return code if code >= 0 else BY_SIGNAL - code
+
+    def _start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603 - what the user has asked for
+                self._command,
+                env=os.environ | environment,
+                process_group=0 if self._leads else None,
+            )
+        except FileNotFoundError as error:
+            raise CommandError(f"Not run: {error}", returncode=NOT_FOUND) from error
+        except OSError as error:
+            raise CommandError(f"Not run: {error}", returncode=NOT_RUNNABLE) from error
+
+    # -- signals -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _forwarding(self) -> Iterator[None]:
+        before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # no other one may set handlers
+            before = {number: signal.getsignal(number) for number in FORWARDED}
+        for number, handler in list(before.items()):
+            # Ignored by nohup, say, or not Python's: the program shall not hear it either.
+            if handler in (signal.SIG_IGN, None):
+                del before[number]
+            else:
+                signal.signal(number, self._forward)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if not self._leads and number in BY_TERMINAL:
+            return
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        process = self._process
+        if process is None:
+            return
+        try:
+            if self._leads:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        except ProcessLookupError:
+            pass  # it has ended meanwhile
+        except PermissionError as error:
+            sys.stderr.write(f"{signal.Signals(number).name} could not be passed on: {error}\n")
+
+    # -- lost --------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """End the program, on the thread that tells of the loss: politely first."""
+        self._lost = True
+        sys.stderr.write("The lock is lost: the command is ended.\n")
+        self._send(signal.SIGTERM)
+        self._send(signal.SIGCONT)  # a stopped one would not hear it
+        self._killing.start()
+
+    def _wait_for_the_others(self) -> None:
+        """Wait for what the program has started, which was told to end as well."""
+        end = time.monotonic() + self._kill_after + 1
+        with suppress(ProcessLookupError):
+            while self._leads and self._process is not None and time.monotonic() < end:
+                os.killpg(self._process.pid, 0)
+                time.sleep(LOOK)
+
+
+def _in_foreground() -> bool:
+    """Tell whether we are the program in front of which somebody sits."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal
+        return False

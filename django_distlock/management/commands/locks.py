@@ -1,0 +1,247 @@
+"""`manage.py locks`: who holds what, and freeing what is stuck."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...backends.base import BaseLockBackend
+from ...exceptions import InvalidLockError, LockError, LockNotHeldError
+from ...names import check_name, unreadable
+from ...text import shown
+from ...values import LockInfo
+from ..choosing import add_choice, open_aliases
+from ..looking import Seen, look
+from ..showing import as_block, as_json, as_table
+
+__all__ = ["Command"]
+
+EPILOG = """
+A store that is down is shown with its error, and the others all the same; the exit code is 1 then.
+"""
+CLEAR = "\x1b[H\x1b[2J"
+
+Found = list[tuple[BaseLockBackend, LockInfo]]
+
+
+class Command(BaseCommand):
+    """Look at the locks of every alias, and break one."""
+
+    help = "Show who holds which lock, and free a lock that is stuck."
+    # An alias that is set up wrongly is no reason not to see the others.
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        listing = actions.add_parser("list", help="List the locks that are held.")
+        watching = actions.add_parser("watch", help="List them again and again, until Ctrl-C.")
+        for each in (listing, watching):
+            _add_aliases(each)
+            each.add_argument("--prefix", default="", help="Only names that begin with this.")
+            each.add_argument(
+                "--limit",
+                type=float,
+                default=5.0,
+                metavar="SECONDS",
+                help="How long a store may take to answer (5).",
+            )
+            _add_format(each)
+        watching.add_argument(
+            "--interval", type=float, default=2.0, metavar="SECONDS", help="The pause (2)."
+        )
+        watching.add_argument("--count", type=int, metavar="N", help="End after so many times.")
+        showing = actions.add_parser("show", help="Show all that is known of one lock.")
+        _add_name(showing)
+        _add_aliases(showing)
+        _add_format(showing)
+        releasing = actions.add_parser(
+            "release",
+            help="Free a lock, whoever holds it.",
+            description="Free a lock, whoever holds it. Only the hold that was shown is broken, "
+            "never a newer one. Its holder is not stopped, and learns of it by its next renewal.",
+        )
+        _add_name(releasing)
+        add_choice(
+            releasing,
+            "The alias that holds it; needed when several do. May be given several times.",
+            "Free it in every alias that holds it.",
+        )
+        releasing.add_argument("--yes", action="store_true", help="Do not ask.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        actions = {"list": self._list, "watch": self._watch, "show": self._show}
+        actions.get(options["action"], self._release)(options)
+
+    # -- list and watch ----------------------------------------------------------------------------
+
+    def _list(self, options: Mapping[str, Any]) -> None:
+        found = self._look(options)
+        if options["format"] == "json":
+            self.stdout.write(json.dumps([_listed(seen) for seen in found], indent=2))
+        else:
+            self._table(found)
+        self._end([seen.alias for seen in found if seen.error])
+
+    def _watch(self, options: Mapping[str, Any]) -> None:
+        rounds = 0
+        try:
+            while options["count"] is None or rounds < options["count"]:
+                if rounds:
+                    time.sleep(max(0.0, options["interval"]))
+                rounds += 1
+                found = self._look(options)
+                if options["format"] == "json":
+                    self.stdout.write(json.dumps([_listed(seen) for seen in found]))
+                else:
+                    if self.stdout.isatty():
+                        self.stdout.write(CLEAR, ending="")
+                    self.stdout.write(f"{datetime.now():%H:%M:%S}")
+                    self._table(found)
+                self.stdout.flush()
+        except KeyboardInterrupt:
+            self.stdout.write("")
+
+    def _look(self, options: Mapping[str, Any]) -> list[Seen]:
+        opened, broken = open_aliases(options["using"])
+        wanted = _wanted(opened, options)
+        return [
+            *(Seen(alias, error=error) for alias, error in broken.items()),
+            *look(wanted, options["prefix"], options["limit"]),
+        ]
+
+    def _table(self, found: list[Seen]) -> None:
+        for seen in found:
+            if seen.error:
+                self.stderr.write(f"{seen.alias}: {seen.error}")
+        if any(seen.locks for seen in found):
+            self.stdout.write(as_table(found, _now()))
+        else:
+            self.stdout.write("No lock is held.")
+
+    # -- show and release --------------------------------------------------------------------------
+
+    def _show(self, options: Mapping[str, Any]) -> None:
+        name, found, failed = self._find(options)
+        if options["format"] == "json":
+            self.stdout.write(
+                json.dumps([as_json(backend.alias, info) for backend, info in found], indent=2)
+            )
+        else:
+            blocks = [as_block(backend.alias, info, _now()) for backend, info in found]
+            self.stdout.write("\n\n".join(blocks), ending="\n" if blocks else "")
+        self._end(failed)
+        if not found:
+            raise CommandError(f"Nobody holds '{shown(name)}'.")
+
+    def _release(self, options: Mapping[str, Any]) -> None:
+        name, found, failed = self._find(options)
+        if len(found) > 1 and not options["all"] and not options["using"]:
+            aliases = ", ".join(backend.alias for backend, _ in found)
+            raise CommandError(
+                f"'{shown(name)}' is held in {aliases}. Say which by --using, or --all."
+            )
+        for backend, info in found:
+            self.stdout.write(as_block(backend.alias, info, _now()))
+            if not options["yes"] and not self._confirmed():
+                raise CommandError("Not released.")
+            self._break(backend, info)
+        self._end(failed)
+        if not found:
+            raise CommandError(f"Nobody holds '{shown(name)}'.")
+
+    def _confirmed(self) -> bool:
+        self.stdout.write("The holder is not stopped. Free it? [y/N] ", ending="")
+        self.stdout.flush()
+        try:
+            return input().strip().lower() in ("y", "yes")
+        except EOFError:  # nobody is there: --yes is for that
+            self.stdout.write("")
+            return False
+
+    def _break(self, backend: BaseLockBackend, info: LockInfo) -> None:
+        try:
+            if info.fencing_token is None:
+                # Without a token to compare, at least not one that came while we were asking.
+                now: LockInfo | None = backend.call("inspect", info.name, name=info.name)
+                if now is None or now.owner != info.owner:
+                    raise LockNotHeldError(
+                        "Not broken: it changed hands", name=info.name, alias=backend.alias
+                    )
+            backend.force_release(info.name, fencing_token=info.fencing_token)
+        except LockError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"Released in {backend.alias}.")
+
+    def _find(self, options: Mapping[str, Any]) -> tuple[str, Found, list[str]]:
+        """Return the name, where it is held, and the aliases that could not be asked."""
+        name = unreadable(options["name"]) if options["escaped"] else options["name"]
+        try:
+            check_name(name)
+        except InvalidLockError as error:
+            raise CommandError(str(error)) from error
+        opened, errors = open_aliases(options["using"])
+        found: Found = []
+        for alias, backend in _wanted(opened, options).items():
+            try:
+                info: LockInfo | None = backend.call("inspect", name, name=name)
+            except LockError as error:
+                errors[alias] = str(error)
+            else:
+                # Aliases of one table and PREFIX show the same hold, by its owner.
+                known = {seen.owner for _, seen in found} - {""}
+                if info is not None and info.owner not in known:
+                    found.append((backend, info))
+        for alias, error_text in errors.items():
+            self.stderr.write(f"{alias}: {error_text}")
+        return name, found, list(errors)
+
+    def _end(self, failed: list[str]) -> None:
+        if failed:
+            raise CommandError(f"Not read: {', '.join(failed)}. See the errors above.")
+
+
+def _add_aliases(parser: argparse.ArgumentParser) -> None:
+    add_choice(
+        parser,
+        "An alias of DISTLOCKS to look at; may be given several times.",
+        "Look at every alias. The default.",
+    )
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="The lock's name.")
+    parser.add_argument(
+        "--escaped", action="store_true", help=r"NAME has escapes such as \n, \x1b or \u202e."
+    )
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=["table", "json"], default="table", help="For people, or for programs."
+    )
+
+
+def _wanted(
+    opened: Mapping[str, BaseLockBackend], options: Mapping[str, Any]
+) -> dict[str, BaseLockBackend]:
+    using = options["using"]
+    using = [using] if isinstance(using, str) else using
+    return {alias: backend for alias, backend in opened.items() if not using or alias in using}
+
+
+def _listed(seen: Seen) -> dict[str, Any]:
+    locks = [as_json(seen.alias, info) for info in seen.locks]
+    return {"alias": seen.alias, "error": seen.error, "locks": locks}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

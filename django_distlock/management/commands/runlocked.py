@@ -1,0 +1,123 @@
+"""`manage.py runlocked NAME -- command ...`: run a program under a lock, as flock(1) does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...commands import HELD, AlreadyRunningError, alone
+from ...durations import UNSET, parse_duration
+from ...exceptions import InvalidLockBackendError, InvalidLockError, UnsupportedOperationError
+from ...lease import Lease
+from ...lock import Lock, lock
+from ...names import readable
+from ..child import Child
+
+__all__ = ["Command"]
+
+EPILOG = """
+The lock is renewed as long as the command runs, and freed when it ends. When the lock is lost the
+command is ended by SIGTERM, and by SIGKILL --kill-after seconds later. SIGTERM, SIGINT, SIGQUIT,
+SIGHUP, SIGUSR1 and SIGUSR2 are passed on. The exit code is that of the command, 128 + N when signal
+N ended it, 127 when there is no such command, 126 when it cannot be run; 75 (or --on-contention)
+when somebody else holds the lock, 69 when the store failed, 70 when the lock was lost. The command
+finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in its environment.
+"""
+
+
+class Command(BaseCommand):
+    """Run a program while holding a lock."""
+
+    help = "Run a command under a lock: runlocked NAME [options] -- COMMAND ..."
+    requires_system_checks = ()
+
+    _after: Sequence[str] = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", metavar="NAME", help="The lock's name.")
+        parser.add_argument("--using", default="default", metavar="ALIAS", help="An alias.")
+        parser.add_argument(
+            "--ttl", metavar="AGE", help="Seconds, or with s, m, h or d, that the lock outlives us."
+        )
+        parser.add_argument(
+            "--wait", metavar="AGE", help="How long to wait for it: 0 tries once; or 'forever'."
+        )
+        parser.add_argument(
+            "--on-contention",
+            type=int,
+            default=HELD,
+            metavar="CODE",
+            help=f"The exit code when somebody else holds it ({HELD}).",
+        )
+        parser.add_argument(
+            "--kill-after",
+            type=float,
+            default=10.0,
+            metavar="SECONDS",
+            help="How long a command may take to end after the lock was lost (10).",
+        )
+        parser.add_argument(
+            "--shell", action="store_true", help="Have a shell run COMMAND, joined by spaces."
+        )
+        parser.add_argument("command", nargs="*", metavar="COMMAND", help="What to run, after --.")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        # Not argparse: of two -- it takes the wrong one, depending on the version of Python.
+        if "--" in argv:
+            at = argv.index("--")
+            self._after, argv = argv[at + 1 :], argv[:at]
+        super().run_from_argv(argv)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        command = [*options["command"], *self._after]
+        if not command or not command[0]:
+            raise CommandError("Nothing to run: write -- and the command behind the options.")
+        guard = self._guard(options)
+        program = ["/bin/sh", "-c", " ".join(command)] if options["shell"] else command
+        try:
+            with alone(guard, held=options["on_contention"]) as lease:
+                child = Child(program, kill_after=options["kill_after"])
+                code = child.run(lease, _environment(lease))
+        except (InvalidLockBackendError, InvalidLockError) as error:
+            raise CommandError(str(error)) from error
+        except AlreadyRunningError as error:
+            if options["verbosity"] > 0:
+                raise
+            sys.exit(error.returncode)
+        except KeyboardInterrupt:
+            sys.exit(130)  # while we waited: the command was not begun
+        if code:
+            sys.exit(code)
+
+    def _guard(self, options: dict[str, Any]) -> Lock:
+        try:
+            return lock(
+                options["name"],
+                using=options["using"],
+                ttl=_seconds(options["ttl"], "--ttl"),
+                wait=None if options["wait"] == "forever" else _seconds(options["wait"], "--wait"),
+                renew=True,
+            )
+        except InvalidLockError as error:
+            raise CommandError(str(error)) from error
+
+
+def _seconds(given: Any, what: str) -> Any:
+    """Return the seconds meant by an option, which `call_command` may give as it likes."""
+    if given is None:
+        return UNSET
+    return parse_duration(given, what=what) if isinstance(given, str) else given
+
+
+def _environment(lease: Lease) -> dict[str, str]:
+    environment = {"DISTLOCK_NAME": readable(lease.name), "DISTLOCK_ALIAS": lease.alias}
+    with suppress(UnsupportedOperationError):
+        environment["DISTLOCK_FENCING_TOKEN"] = str(lease.fencing_token)
+    return environment

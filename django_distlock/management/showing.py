@@ -1,0 +1,95 @@
+"""Locks as a terminal shows them. What stands in a store may be hostile: see `text.shown`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ..text import shown
+from ..values import LockInfo
+from .looking import Seen
+
+__all__ = ["as_block", "as_json", "as_table", "duration"]
+
+NAME = 60  # characters of a name in the table; the whole one stands in the JSON
+_UNITS = (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1))
+COLUMNS = ("ALIAS", "NAME", "HOLDER", "HELD FOR", "TTL LEFT", "TOKEN", "WAITERS")
+
+
+def duration(seconds: float) -> str:
+    """Return seconds for people: ``4s``, ``2m05s``, ``3h07m``, ``5d02h``."""
+    whole = max(0, int(seconds))
+    for unit, size, smaller, part in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "m", 60),
+        ("m", 60, "s", 1),
+    ):
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // part:02}{smaller}"
+    return f"{whole}s"
+
+
+def as_table(found: Iterable[Seen], now: datetime) -> str:
+    """Return a line for each lock, in columns."""
+    rows = [_row(seen.alias, info, now) for seen in found for info in seen.locks]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    return "\n".join(_line(row, widths) for row in (COLUMNS, *rows))
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _row(alias: str, info: LockInfo, now: datetime) -> tuple[str, ...]:
+    return (
+        alias,
+        shown(info.name, NAME),
+        str(replace(info.holder, site="")),
+        duration((now - info.acquired_at).total_seconds()),
+        "-" if info.expires_at is None else duration((info.expires_at - now).total_seconds()),
+        "-" if info.fencing_token is None else str(info.fencing_token),
+        "-" if info.waiters is None else str(info.waiters),
+    )
+
+
+def as_block(alias: str, info: LockInfo, now: datetime) -> str:
+    """Return all that is known of one lock, a line for each fact."""
+    holder = info.holder
+    facts = {
+        "alias": alias,
+        "name": shown(info.name, 10_000),
+        "host": shown(holder.host) or "?",
+        "pid": str(holder.pid),
+        "thread": shown(holder.thread),
+        "task": shown(holder.task),
+        "call site": shown(holder.site, 1000),
+        "since": _moment(info.acquired_at, now),
+        "until": "" if info.expires_at is None else _moment(info.expires_at, now),
+        "token": "" if info.fencing_token is None else str(info.fencing_token),
+        "waiters": "" if info.waiters is None else str(info.waiters),
+        "metadata": json.dumps(dict(info.metadata)) if info.metadata else "",
+    }
+    return "\n".join(f"{name:<9}  {value}" for name, value in facts.items() if value)
+
+
+def _moment(moment: datetime, now: datetime) -> str:
+    seconds = (moment - now).total_seconds()
+    when = f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {when}"
+
+
+def as_json(alias: str, info: LockInfo) -> dict[str, Any]:
+    """Return a lock for `json.dumps`, which escapes whatever is not ASCII."""
+    return {
+        "alias": alias,
+        "name": info.name,
+        "holder": asdict(info.holder),
+        "fencing_token": info.fencing_token,
+        "acquired_at": info.acquired_at.isoformat(),
+        "expires_at": None if info.expires_at is None else info.expires_at.isoformat(),
+        "waiters": info.waiters,
+        "metadata": dict(info.metadata),
+    }

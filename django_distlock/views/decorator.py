@@ -1,0 +1,335 @@
+"""`locked_view`: a view that runs under a lock."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, cast
+
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.views import View
+
+from .. import flow
+from ..decorators import (
+    arguments_of,
+    check_fields,
+    check_function,
+    done,
+    fill,
+    is_coroutine,
+)
+from ..durations import UNSET, Duration, Unset, Wait
+from ..exceptions import (
+    InvalidLockError,
+    LockBackendError,
+    LockNotAcquiredError,
+    LockNotHeldError,
+)
+from ..lease import Lease
+from ..lock import Lock, Name, lock
+from .answers import STATUSES, answer, retry_after
+from .atomic import atomically, below, opt_out, owner_of, refuse_async, refuse_inside, stay_in
+from .streams import hold_until_sent
+
+__all__ = ["LockedView", "locked_view"]
+
+logger = logging.getLogger("django_distlock")
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+View_ = Callable[..., Any]
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+Binder = Callable[[HttpRequest, Args, Kwargs], Lock]
+OnContention = int | Callable[..., Any]
+OnLost = Literal["error", "ignore"]
+
+
+class _Lost(Exception):
+    """The lease was lost while the view ran: raised inside its transaction, to undo it."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__()
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedView:
+    """A decorator of views; a plain value, made by `locked_view`."""
+
+    lock: Lock
+    on_contention: OnContention
+    on_lost: OnLost
+
+    def __call__(self, view: V) -> V:
+        """Return ``view``, a function or a method given by `method_decorator`, under the lock."""
+        if isinstance(view, type):
+            raise InvalidLockError(
+                f"{view.__name__} is a class. Write "
+                "@method_decorator(locked_view(...), name='dispatch') above it",
+                alias=self.lock.using,
+            )
+        bind = self._binder(view)
+        owner = owner_of(view)
+        if isinstance(owner, View):
+            # A method_decorator decorates anew for each request, so this has to be quick. The
+            # dispatch of a class with asynchronous handlers is a plain function.
+            asynchronous = iscoroutinefunction(view) or owner.view_is_async
+        else:
+            check_function(view)
+            asynchronous = is_coroutine(view)
+        if asynchronous:
+            return cast("V", self._asynchronous(view, bind))
+        return cast("V", self._synchronous(view, bind))
+
+    # -- the two worlds ----------------------------------------------------------------------------
+
+    def _synchronous(self, view: View_, bind: Binder) -> View_:
+        @functools.wraps(view)
+        def run(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            self._check(request)
+            refuse_inside(request, names, view, self._template(), self.lock.using)
+            bound = bind(request, args, kwargs)
+            try:
+                lease = flow.run(bound._obtain(UNSET, None))
+            except LockNotAcquiredError as error:
+                return self._refused(error, request, args, kwargs)
+            except LockBackendError as error:
+                return self._unavailable(error, request)
+            request.lease = lease  # type: ignore[attr-defined]
+
+            def body(*args: Any, **kwargs: Any) -> Any:
+                return self._kept(lease, done(view(*args, **kwargs), view))
+
+            try:
+                begun = atomically(request, names, body) if begins else body
+                response = begun(request, *args, **kwargs)
+                if _is_unrendered(response):
+                    response = response.render()
+                if isinstance(response, StreamingHttpResponse):
+                    hold_until_sent(response, lease, strict=self.on_lost == "error")
+                    return response
+            except _Lost as lost:
+                response = lost.response
+            except BaseException as error:
+                flow.run(lease._leave(error))
+                raise
+            try:
+                flow.run(lease._leave(None))
+            except (LockNotHeldError, LockBackendError) as error:
+                return self._ended(error, request, response)
+            return response
+
+        # Not the wrapper itself in its own closure: a ring for each request of a method_decorator.
+        names = opt_out(run, view)
+        begins = names is not getattr(view, "_non_atomic_requests", None)
+        return run
+
+    def _asynchronous(self, view: View_, bind: Binder) -> View_:
+        @functools.wraps(view)
+        async def arun(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            self._check(request)
+            refuse_async(request, names)
+            try:
+                bound = bind(request, args, kwargs)
+            except SynchronousOnlyOperation:
+                # The name asks the database, as {request.user.pk} does.
+                bound = await sync_to_async(bind)(request, args, kwargs)
+            try:
+                lease = await flow.arun(bound._obtain(UNSET, None))
+            except LockNotAcquiredError as error:
+                instead: Any = self.on_contention
+                if is_coroutine(instead):
+                    return self._late(error, await instead(request, *args, **kwargs))
+                return await sync_to_async(self._refused)(error, request, args, kwargs)
+            except LockBackendError as error:
+                return await sync_to_async(self._unavailable)(error, request)
+            request.lease = lease  # type: ignore[attr-defined]
+            try:
+                response = view(request, *args, **kwargs)
+                if inspect.isawaitable(response):
+                    response = await response
+                response = self._kept(lease, response)
+                if _is_unrendered(response):
+                    response = await sync_to_async(response.render, thread_sensitive=True)()
+                if isinstance(response, StreamingHttpResponse):
+                    hold_until_sent(response, lease, strict=self.on_lost == "error")
+                    return response
+            except _Lost as lost:
+                response = lost.response
+            except GeneratorExit:
+                lease._drop()
+                raise
+            except BaseException as error:
+                await flow.arun(lease._leave(error))
+                raise
+            try:
+                await flow.arun(lease._leave(None))
+            except (LockNotHeldError, LockBackendError) as error:
+                return await sync_to_async(self._ended)(error, request, response)
+            return response
+
+        names = stay_in(arun)
+        return arun
+
+    # -- before ------------------------------------------------------------------------------------
+
+    def _template(self) -> str:
+        return (
+            getattr(self.lock.name, "__name__", "a callable")
+            if callable(self.lock.name)
+            else self.lock.name
+        )
+
+    def _check(self, request: object) -> None:
+        if not hasattr(request, "META"):
+            raise InvalidLockError(
+                f"A view is called with a request, not with {type(request).__name__}. On a method "
+                "use @method_decorator(locked_view(...), name='dispatch')",
+                name=self._template(),
+                alias=self.lock.using,
+            )
+
+    def _binder(self, view: View_) -> Binder:
+        """Return a function that makes the lock of a call, named after the request and the URL."""
+        name, using = self.lock.name, self.lock.using
+        if callable(name):
+
+            def made(request: HttpRequest, args: Args, kwargs: Kwargs) -> Lock:
+                call = functools.partial(name, request, *args, **kwargs)
+                return replace(self.lock, name=fill(call, {}, using))
+
+            return made
+        signature = _signature(view)
+        check_fields(name, signature, using, also=("request",))
+
+        def filled(request: HttpRequest, args: Args, kwargs: Kwargs) -> Lock:
+            arguments = arguments_of(signature, (request, *args), kwargs)
+            return self.lock._bound_to({**arguments, "request": request})
+
+        return filled
+
+    # -- instead and after -------------------------------------------------------------------------
+
+    def _refused(
+        self,
+        error: LockNotAcquiredError,
+        request: HttpRequest,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Return the response for a lock that somebody else holds."""
+        if not callable(self.on_contention):
+            return answer(request, "held", self.on_contention, error.retry_after)
+        instead: Any = self.on_contention
+        if is_coroutine(instead):
+            instead = async_to_sync(instead)
+        return self._late(error, instead(request, *args, **kwargs))
+
+    def _late(self, error: LockNotAcquiredError, response: Any) -> Any:
+        """Add the header that says when to try again, where it is missing and has a meaning."""
+        seconds = retry_after(error.retry_after)
+        if seconds is not None and getattr(response, "status_code", None) in STATUSES:
+            response.setdefault("Retry-After", str(seconds))
+        return response
+
+    def _unavailable(self, error: LockBackendError, request: HttpRequest) -> HttpResponse:
+        logger.error("The view was not run: %s", error, exc_info=error)
+        return answer(request, "unavailable")
+
+    def _kept(self, lease: Lease, response: Any) -> Any:
+        """Return what the view has returned, unless it ran without the lock in the end."""
+        if self.on_lost == "error" and lease.lost:
+            raise _Lost(response)
+        return response
+
+    def _ended(self, error: Exception, request: HttpRequest, response: Any) -> Any:
+        """Return the response of a view whose lease could not be released."""
+        logger.error("The view has ended: %s", error)
+        # A store that fails at the release takes nothing away from what was done under the lock.
+        if isinstance(error, LockBackendError) or self.on_lost == "ignore":
+            return response
+        instead = answer(request, "lost")
+        # Files and the like of the response that nobody will see.
+        closers = getattr(response, "_resource_closers", ())
+        instead._resource_closers.extend(closers)  # type: ignore[attr-defined]
+        return instead
+
+
+def locked_view(
+    name: Name,
+    *,
+    using: str = "default",
+    ttl: Duration | Unset = UNSET,
+    wait: Wait = UNSET,
+    renew: bool | Unset = UNSET,
+    reentrant: bool | Unset = UNSET,
+    max_hold: Wait = UNSET,
+    metadata: Mapping[str, Any] | None = None,
+    on_contention: OnContention = 409,
+    on_lost: OnLost = "error",
+) -> LockedView:
+    """Return a decorator that runs a view, sync or async, under a lock.
+
+    - ``name``: a template over ``request`` and the URL's arguments, such as
+      ``"export:{request.user.pk}"`` or ``"invoice:{pk}"``, or a callable that is given what the
+      view is given and returns the name.
+    - ``on_contention``: the status of the response when the lock is not obtained: 409, 423, 429 or
+      503. Or another view, sync or async, which is called in its place.
+    - ``on_lost``: ``"error"`` answers 503 when the lease was lost before the view had ended, and
+      rolls the transactions of ATOMIC_REQUESTS back; ``"ignore"`` sends the view's own response.
+    - The others are those of `lock`.
+
+    The transactions of ATOMIC_REQUESTS begin after the lock was obtained and end before it is
+    released. A TemplateResponse is rendered under the lock; a streaming response holds it until it
+    has been sent or closed. The view finds its lease in ``request.lease``. When the store fails
+    the response is 503, and the view is not run. On a class:
+    ``@method_decorator(locked_view(...), name="dispatch")``. Raises InvalidLockError for options
+    out of range, and for a template that names what the view is not given.
+    """
+    if not callable(on_contention) and (
+        isinstance(on_contention, bool) or on_contention not in STATUSES
+    ):
+        raise InvalidLockError(
+            f"on_contention is one of {', '.join(map(str, STATUSES))}, or a view that is called "
+            f"instead, not {on_contention!r}",
+            alias=using,
+        )
+    if on_lost not in ("error", "ignore"):
+        raise InvalidLockError(f"on_lost is 'error' or 'ignore', not {on_lost!r}", alias=using)
+    guard = lock(
+        name,
+        using=using,
+        ttl=ttl,
+        wait=wait,
+        renew=renew,
+        reentrant=reentrant,
+        max_hold=max_hold,
+        metadata=metadata,
+    )
+    return LockedView(lock=guard, on_contention=on_contention, on_lost=on_lost)
+
+
+def _signature(view: View_) -> inspect.Signature:
+    """Return the signature of a view as it is called, without ``self``."""
+    for each in below(view):
+        if inspect.ismethod(each):  # else what it wraps would be asked, which has a self
+            return _signature_of_method(each.__func__)
+    return inspect.signature(view)
+
+
+@functools.lru_cache(512)
+def _signature_of_method(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature without its first parameter; remembered, as it is asked each request."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _is_unrendered(response: Any) -> bool:
+    """Tell whether Django would render the response later, as it tells it itself."""
+    return callable(getattr(response, "render", None))

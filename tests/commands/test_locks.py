@@ -1,0 +1,337 @@
+"""`manage.py locks`: list, watch, show and release."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_distlock import LeaseLostError, LockNotHeldError, lock, locks
+from django_distlock.management.showing import duration
+from django_distlock.testing import hold_elsewhere
+from tests.backends.tools import SERVERS, database_alias, elsewhere, lock_alias, unreachable
+from tests.commands.tools import Ran, end, line, run, started
+from tests.conftest import SERVERS as STARTED
+
+HOSTILE = "evil\x1b[2J\x1b]0;owned\x07\n\u202egnp.exe\x00" + "x" * 300
+
+
+@pytest.fixture
+def prefix(name: str) -> str:
+    """The beginning of names that nobody else uses."""
+    return name[-8:]
+
+
+def listed(*options: str) -> dict[str, list[str]]:
+    """Return the names that are listed, by alias."""
+    ran = Ran("locks", "list", "--format", "json", *options)
+    names = {
+        each["alias"]: [info["name"] for info in each["locks"]] for each in json.loads(ran.out)
+    }
+    return {alias: held for alias, held in names.items() if held}
+
+
+def sharing(store: str) -> list[str]:
+    """Return the aliases of the same lock table and PREFIX: to them its locks are theirs."""
+    return [alias for alias in locks if alias == store or alias.startswith(f"{store} ")]
+
+
+# -- list ----------------------------------------------------------------------------------------
+
+
+def test_the_list_names_who_holds_what(store: str, prefix: str) -> None:
+    with lock(f"{prefix}:a", using=store, ttl=90) as lease, lock(f"{prefix}:b", using=store):
+        ran = Ran("locks", "list", "--using", store, "--prefix", prefix)
+    heading, first, second = ran.out.splitlines()
+    assert heading.split() == [
+        "ALIAS",
+        "NAME",
+        "HOLDER",
+        "HELD",
+        "FOR",
+        "TTL",
+        "LEFT",
+        "TOKEN",
+        "WAITERS",
+    ]
+    who = rf"\S+ pid {os.getpid()}, MainThread"
+    when = rf"\d+s +1m\d\ds +{lease.fencing_token} +(0|-)"
+    assert re.fullmatch(rf"{store} +{prefix}:a +{who} +{when}", first), first
+    assert second.split()[1] == f"{prefix}:b"
+    # The columns stand below each other.
+    assert first.index("pid") == second.index("pid")
+    assert (ran.err, ran.failed) == ("", "")
+
+
+def test_every_alias_is_listed(store: str, prefix: str) -> None:
+    with lock(prefix, using=store), lock(prefix, using="locmem"):
+        everywhere = {alias: [prefix] for alias in (*sharing(store), "locmem")}
+        assert listed("--prefix", prefix) == everywhere
+        assert listed("--prefix", prefix, "--all") == everywhere
+        some = listed("--prefix", prefix, "--using", "locmem", "--using", store)
+        assert some == {"locmem": [prefix], store: [prefix]}
+
+
+def test_nothing_is_held(prefix: str) -> None:
+    assert Ran("locks", "list", prefix=prefix).out == "No lock is held.\n"
+
+
+def test_the_list_as_json(store: str, prefix: str) -> None:
+    begun = datetime.now(UTC) - timedelta(seconds=2)
+    with lock(f"{prefix}:\n", using=store, ttl=90, metadata={"user": "\u202e"}) as lease:
+        ran = Ran("locks", "list", "--using", store, "--prefix", prefix, "--format", "json")
+    [told] = json.loads(ran.out)
+    assert (told["alias"], told["error"]) == (store, None)
+    [info] = told["locks"]
+    assert begun < datetime.fromisoformat(info.pop("acquired_at")) < begun + timedelta(minutes=1)
+    until = datetime.fromisoformat(info.pop("expires_at"))
+    assert begun + timedelta(seconds=60) < until < begun + timedelta(minutes=2)
+    assert info.pop("holder")["pid"] == os.getpid()
+    assert info.pop("waiters") in (0, None)
+    assert info == {
+        "alias": store,
+        "name": f"{prefix}:\n",
+        "fencing_token": lease.fencing_token,
+        "metadata": {"user": "\u202e"},
+    }
+    assert ran.out.isascii()
+
+
+def test_hostile_names_do_not_reach_the_terminal(store: str, prefix: str) -> None:
+    name = prefix + HOSTILE
+    with lock(name, using=store, metadata={"x": "\x1b[2J"}):
+        for action in (["list", "--prefix", prefix], ["show", name]):
+            ran = Ran("locks", *action, "--using", store)
+            assert "\\x1b[2J" in ran.out
+            assert all(character.isprintable() for character in ran.out.replace("\n", ""))
+        assert max(map(len, Ran("locks", "list", "--prefix", prefix).out.splitlines())) < 250
+
+
+def test_a_store_that_is_down_hides_no_other(store: str, prefix: str) -> None:
+    with (
+        database_alias("down", unreachable(store)),
+        lock_alias("down", LOCATION="down"),
+        lock_alias("wrong", RETENTION=5),
+        lock(prefix, using=store),
+    ):
+        ran = Ran("locks", "list", "--prefix", prefix)
+        assert f"\n{store}  " in ran.out
+        assert "down: The store failed at scan: OperationalError: " in ran.err
+        assert "wrong: DISTLOCKS['wrong']['RETENTION']" in ran.err
+        assert ran.failed == "Not read: wrong, down. See the errors above."
+        assert ran.code == 1
+        told = json.loads(Ran("locks", "list", "--format", "json", "--prefix", prefix).out)
+        errors = {each["alias"]: each["error"] for each in told if each["error"]}
+        assert sorted(errors) == ["down", "wrong"]
+        assert Ran("locks", "list", "--using", store).failed == ""
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_store_that_hangs_hides_no_other(server: str, prefix: str) -> None:
+    STARTED[server].pause()
+    try:
+        with hold_elsewhere(prefix, using="locmem"):
+            ran = Ran(
+                "locks", "list", "--prefix", prefix, "--limit", "0.5", using=["locmem", server]
+            )
+    finally:
+        STARTED[server].resume()
+    assert "\nlocmem  " in ran.out
+    assert ran.err == f"{server}: The store did not answer within 0.5 s\n"
+    assert ran.failed == f"Not read: {server}. See the errors above."
+
+
+def test_in_the_transaction_of_a_test_its_locks_are_seen(store: str, prefix: str) -> None:
+    with transaction.atomic(using=store), lock(prefix, using=store):
+        assert listed("--using", store, "--prefix", prefix) == {store: [prefix]}
+
+
+def test_an_alias_that_is_not_there() -> None:
+    ran = Ran("locks", "list", "--using", "nowhere")
+    assert ran.failed.startswith("DISTLOCKS has no alias 'nowhere'. It has: 'default', ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-1, "0s"), (0.9, "0s"), (59.9, "59s"), (65, "1m05s"), (3600, "1h00m"), (180_000, "2d02h")],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+# -- watch ---------------------------------------------------------------------------------------
+
+
+def test_watch_lists_again_and_again(store: str, prefix: str) -> None:
+    with lock(prefix, using=store):
+        arguments = ("locks", "watch", "--using", store, "--interval", "0", "--count", "2")
+        ran = Ran(*arguments, "--prefix", prefix)
+        assert (
+            len(re.findall(rf"^\d\d:\d\d:\d\d\nALIAS .*\n{store} +{prefix} ", ran.out, re.M)) == 2
+        )
+        assert "\x1b" not in ran.out
+        lines = Ran(*arguments, "--prefix", prefix, "--format", "json").out.splitlines()
+        assert [json.loads(each)[0]["locks"][0]["name"] for each in lines] == [prefix, prefix]
+
+
+def test_watch_ends_by_ctrl_c(store: str, prefix: str) -> None:
+    with lock(prefix, using=store):
+        arguments = ("watch", "--using", store, "--prefix", prefix, "--format", "json")
+        with started("locks", *arguments) as watching:
+            assert prefix in line(watching)
+            watching.send_signal(signal.SIGINT)
+            code, _, err = end(watching)
+    assert (code, err) == (0, "")
+
+
+# -- show ----------------------------------------------------------------------------------------
+
+
+def test_show(store: str, name: str) -> None:
+    with lock(name, using=store, ttl=90, metadata={"user": "ada"}) as lease:
+        ran = Ran("locks", "show", name, "--using", store)
+        found = Ran("locks", "show", name)
+    facts = dict(re.split(r"  +", row, maxsplit=1) for row in ran.out.splitlines())
+    assert facts["alias"] == store
+    assert facts["pid"] == str(os.getpid())
+    assert facts["thread"] == "MainThread"
+    assert __file__ in facts["call site"]
+    assert facts["token"] == str(lease.fencing_token)
+    assert facts["metadata"] == '{"user": "ada"}'
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d+s ago", facts["since"])
+    assert re.fullmatch(r".* UTC, in 1m\d\ds", facts["until"])
+    assert found.out.splitlines()[0].split() == ["alias", store]
+
+
+def test_show_as_json(store: str, name: str) -> None:
+    with lock(name, using=store):
+        [told] = json.loads(Ran("locks", "show", name, "--format", "json").out)
+    assert (told["alias"], told["name"]) == (store, name)
+
+
+def test_nobody_holds_it(store: str, name: str) -> None:
+    for action in (["show"], ["release", "--yes"]):
+        ran = Ran("locks", *action, name, "--using", store)
+        assert ran.failed.startswith("Nobody holds '")
+        assert ran.code == 1
+
+
+def test_not_to_know_is_not_the_same(store: str, name: str) -> None:
+    with database_alias("down", unreachable(store)), lock_alias("down", LOCATION="down"):
+        for action in (["show"], ["release", "--yes"]):
+            ran = Ran("locks", *action, name)
+            assert ran.failed == "Not read: down. See the errors above."
+            assert "down: The store failed at inspect" in ran.err
+
+
+# -- release -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(store: str, name: str) -> Iterator[Any]:
+    """A lease on ``name``; lost or not, nothing is left of it."""
+    lease = lock(name, using=store, renew=False).acquire(wait=0)
+    assert lease is not None
+    yield lease
+    with suppress(LockNotHeldError):
+        lease.release()
+
+
+def test_release(store: str, name: str, held: Any) -> None:
+    ran = Ran("locks", "release", name, "--yes")
+    assert f"token      {held.fencing_token}\n" in ran.out
+    assert ran.out.endswith(f"Released in {store}.\n")
+    assert not lock(name, using=store).locked()
+    with pytest.raises(LeaseLostError):
+        held.renew()
+
+
+@pytest.mark.parametrize(
+    ("answer", "released"),
+    [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)],
+)
+def test_release_asks(store: str, name: str, held: Any, answer: str, released: bool) -> None:
+    done = run("locks", "release", name, "--using", store, stdin=answer)
+    assert "call site" in done.stdout
+    assert "The holder is not stopped. Free it? [y/N] " in done.stdout
+    assert lock(name, using=store).locked() is not released
+    assert done.returncode == (0 if released else 1)
+    assert done.stderr == ("" if released else "CommandError: Not released.\n")
+    if released:
+        with pytest.raises(LeaseLostError):
+            held.renew()
+
+
+def test_a_newer_holder_is_never_hit(
+    store: str, name: str, held: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the operator thinks, the lock changes hands."""
+    newer: list[Any] = []
+
+    def think() -> str:
+        held.release()
+        newer.append(elsewhere(lock(name, using=store, renew=False).acquire))
+        return "y"
+
+    monkeypatch.setattr("builtins.input", think)
+    ran = Ran("locks", "release", name, "--using", store)
+    assert "Not broken: token " in ran.failed
+    newer[0].renew()
+    newer[0].release()
+
+
+def test_a_newer_holder_is_not_hit_where_there_are_no_tokens(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock_alias("other", BACKEND="tests.commands.tools.NoTokens"):
+        lease = lock(name, using="other").acquire()
+        assert lease is not None
+        newer: list[Any] = []
+
+        def think() -> str:
+            lease.release()
+            newer.append(elsewhere(lock(name, using="other").acquire))
+            return "y"
+
+        monkeypatch.setattr("builtins.input", think)
+        ran = Ran("locks", "release", name, "--using", "other")
+        assert "Not broken: it changed hands" in ran.failed
+        newer[0].renew()
+        ran = Ran("locks", "release", name, "--using", "other", "--yes")
+        assert ran.out.endswith("Released in other.\n")
+
+
+def test_held_in_several_aliases(store: str, name: str) -> None:
+    with hold_elsewhere(name, using=store), hold_elsewhere(name, using="locmem"):
+        ran = Ran("locks", "release", name, "--yes")
+        assert f"is held in locmem, {store}. Say which by --using, or --all." in ran.failed
+        assert locks[store].call("inspect", name)
+        assert "Released in locmem." in Ran("locks", "release", name, "--yes", using="locmem").out
+    with hold_elsewhere(name, using=store), hold_elsewhere(name, using="locmem"):
+        assert Ran("locks", "release", name, "--yes", "--all").out.count("Released") == 2
+
+
+def test_a_name_that_cannot_be_typed(store: str, prefix: str) -> None:
+    name = f"{prefix}\x00\x1b\\é"
+    with hold_elsewhere(name, using=store):
+        typed = prefix + r"\x00\x1b\\é"
+        assert Ran("locks", "show", typed).failed
+        done = run("locks", "release", typed, "--escaped", "--yes", "--using", store)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_help_names_every_option() -> None:
+    assert all(action in run("locks", "--help").stdout for action in ("list", "watch", "release"))
+    said = run("locks", "list", "--help").stdout
+    assert all(option in said for option in ("--using", "--all", "--prefix", "--limit", "--format"))
+    wrong = run("locks")
+    assert wrong.returncode != 0
+    assert "ACTION" in wrong.stderr

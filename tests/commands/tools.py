@@ -1,0 +1,80 @@
+"""Running commands: in this process, and in one of their own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+from django.core.management import CommandError, call_command
+
+from django_distlock.backends.locmem import LocMemBackend
+from django_distlock.values import LockInfo
+
+COMMAND = [sys.executable, "-W", "error", "-m", "django"]
+LIMIT = 60
+
+
+class NoTokens(LocMemBackend):
+    """A store that shows no fencing tokens."""
+
+    supports_fencing = False
+
+    def inspect(self, name: str) -> LockInfo | None:
+        info = super().inspect(name)
+        return None if info is None else replace(info, fencing_token=None)
+
+
+class Ran:
+    """What a run of a command in this process printed, and how it ended."""
+
+    def __init__(self, command: str, *arguments: str, **options: Any) -> None:
+        out, err = StringIO(), StringIO()
+        self.failed, self.code = "", 0
+        try:
+            call_command(command, *arguments, stdout=out, stderr=err, no_color=True, **options)
+        except CommandError as error:
+            self.failed, self.code = str(error), error.returncode
+        except SystemExit as error:
+            self.code = int(error.code or 0)
+        self.out, self.err = out.getvalue(), err.getvalue()
+
+
+def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, to its end."""
+    return subprocess.run(
+        [*COMMAND, *words], input=stdin, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command in a process of its own while the block runs."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """Return the next line that a process prints; fail with its errors when there is none."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = process.stdout.readline()
+    assert said, process.stderr.read()
+    return said.rstrip("\n")
+
+
+def end(process: subprocess.Popen[str], stdin: str = "") -> tuple[int, str, str]:
+    """Wait for the end of a process; return its exit code and what it printed last."""
+    out, err = process.communicate(stdin, timeout=LIMIT)
+    return process.returncode, out, err

@@ -1,0 +1,1 @@
+"""Views under locks, on a site that each test puts together."""

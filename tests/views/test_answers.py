@@ -1,0 +1,289 @@
+"""What the client is told: held, lost, or no answer from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.http import FileResponse, HttpRequest, HttpResponse
+from django.test import AsyncClient
+from django.utils import translation
+from django.views.decorators.cache import cache_control
+
+from django_distlock import LockNotAcquiredError, lock
+from django_distlock.testing import hold_elsewhere, lose
+from django_distlock.views import locked_view
+from tests.backends.tools import database_alias, lock_alias, unreachable
+from tests.unit.tools import Down, UnitBackend
+from tests.views.site import TEMPLATES, page, plain, taken
+
+
+async def aplain(request: HttpRequest, pk: int) -> HttpResponse:
+    """Answer OK."""
+    return HttpResponse("done")
+
+
+BOTH = pytest.mark.parametrize("view", [plain, aplain])
+
+
+# -- held ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("status", [None, 409, 423, 429, 503])
+def test_held(store: str, name: str, view: Any, status: int | None) -> None:
+    options: dict[str, Any] = {} if status is None else {"on_contention": status}
+    locked = locked_view(lambda *_, **__: name, using=store, wait=0, **options)(view)
+    with page(locked) as client:
+        with taken(name, store, ttl=17.5):
+            response = client.get("/1/")
+        assert client.get("/1/").content == b"done"
+    assert response.status_code == (status or 409)
+    assert response["Retry-After"] in ("17", "18")  # rounded up; a slow machine may lose one
+    assert response["Content-Type"] == "text/html; charset=utf-8"
+    assert response["Vary"] == "Accept"
+    assert "no-store" in response["Cache-Control"]
+    assert "<title>One moment, please</title>" in response.text
+    assert f"try again in {response['Retry-After']} seconds" in response.text
+    # Neither the lock nor its holder is the client's business.
+    assert name[-8:] not in response.text
+    assert "pid" not in response.text
+
+
+def test_held_in_an_asynchronous_client(backend: UnitBackend) -> None:
+    async def ask() -> int:
+        async with hold_elsewhere("a", using=backend.alias):
+            return (await AsyncClient().get("/1/")).status_code
+
+    with page(locked_view("a", using=backend.alias, wait=0)(aplain)):
+        assert asyncio.run(ask()) == 409
+
+
+def test_it_waits_as_long_as_it_is_told_to(backend: UnitBackend) -> None:
+    locked = locked_view("a", using=backend.alias, wait=0.1)(plain)
+    with page(locked) as client, taken("a", backend.alias):
+        assert client.get("/1/").status_code == 409
+    assert backend.count("try_acquire") > 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, "text/html; charset=utf-8"),
+        ("*/*", "text/html; charset=utf-8"),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"),
+        ("application/json", "application/json"),
+        ("application/json, text/plain, */*", "application/json"),
+        ("application/*", "application/json"),
+        ("text/html;q=0.5, application/json", "application/json"),
+        ("application/json;q=0.5, text/html", "text/html; charset=utf-8"),
+        ("image/png", "text/html; charset=utf-8"),
+    ],
+)
+def test_json_where_the_client_accepts_it(
+    backend: UnitBackend, accept: str | None, kind: str
+) -> None:
+    headers = {} if accept is None else {"Accept": accept}
+    locked = locked_view("a", using=backend.alias, wait=0)(plain)
+    with page(locked) as client, taken("a", backend.alias, ttl=9.5):
+        response = client.get("/1/", headers=headers)
+    assert response["Content-Type"] == kind
+    if kind == "application/json":
+        assert json.loads(response.content) == {
+            "reason": "held",
+            "title": "One moment, please",
+            "detail": "Somebody else is doing this right now. Nothing was done.",
+            "retry_after": 10,
+        }
+
+
+def test_a_project_may_have_a_page_of_its_own(backend: UnitBackend, tmp_path: Path) -> None:
+    (tmp_path / "distlock").mkdir()
+    text = "{{ status }} {{ reason }} {{ retry_after }} {{ request.path }} {{ title }}"
+    (tmp_path / "distlock" / "locked.html").write_text(text)
+    templates = [TEMPLATES[0] | {"DIRS": [tmp_path]}]
+    locked = locked_view("a", using=backend.alias, wait=0, on_contention=423)(plain)
+    with page(locked, TEMPLATES=templates) as client, taken("a", backend.alias, ttl=9.5):
+        assert client.get("/1/").content == b"423 held 10 /1/ One moment, please"
+
+
+def test_a_project_may_have_no_pages_at_all(backend: UnitBackend) -> None:
+    locked = locked_view("a", using=backend.alias, wait=0)(plain)
+    with page(locked, TEMPLATES=[]) as client, taken("a", backend.alias):
+        response = client.get("/1/")
+    assert (response.status_code, response["Content-Type"]) == (409, "text/plain; charset=utf-8")
+    assert response.text.startswith("One moment, please\nSomebody else")
+
+
+def test_in_the_clients_language(backend: UnitBackend) -> None:
+    locked = locked_view("a", using=backend.alias, wait=0)(plain)
+    with (
+        page(locked) as client,
+        taken("a", backend.alias, ttl=9.5),
+        translation.override("zh-hans"),
+    ):
+        response = client.get("/1/")
+        asked = client.get("/1/", headers={"Accept": "application/json"})
+    assert '<html lang="zh-hans">' in response.text
+    assert "<title>请稍候</title>" in response.text
+    assert "10 秒后可以重试。" in response.text
+    assert json.loads(asked.content)["title"] == "请稍候"
+
+
+def test_decorators_above_do_not_have_it_cached(backend: UnitBackend) -> None:
+    locked = cache_control(max_age=3600)(locked_view("a", using=backend.alias, wait=0)(plain))
+    with page(locked) as client, taken("a", backend.alias):
+        assert "no-store" in client.get("/1/")["Cache-Control"]
+
+
+# -- another view in its place -------------------------------------------------------------------
+
+
+def busy(request: HttpRequest, pk: int) -> HttpResponse:
+    """Answer in place of the view."""
+    return HttpResponse(f"busy with {pk}", status=409)
+
+
+async def abusy(request: HttpRequest, pk: int) -> HttpResponse:
+    """Answer in place of the view."""
+    return HttpResponse(f"busy with {pk}", status=409)
+
+
+@BOTH
+@pytest.mark.parametrize("instead", [busy, abusy])
+def test_another_view_is_called_instead(backend: UnitBackend, view: Any, instead: Any) -> None:
+    locked = locked_view("a", using=backend.alias, wait=0, on_contention=instead)(view)
+    with page(locked) as client, taken("a", backend.alias, ttl=9.5):
+        response = client.get("/7/")
+    assert (response.status_code, response.content) == (409, b"busy with 7")
+    assert response["Retry-After"] == "10"
+
+
+def test_what_another_view_says_of_the_time_is_kept(backend: UnitBackend) -> None:
+    def later(request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse(status=429, headers={"Retry-After": "99"})
+
+    def found(request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse("what was made yesterday")
+
+    for instead, header in ((later, "99"), (found, None)):
+        locked = locked_view("a", using=backend.alias, wait=0, on_contention=instead)(plain)
+        with page(locked) as client, taken("a", backend.alias):
+            assert client.get("/7/").get("Retry-After") == header
+
+
+# -- lost ----------------------------------------------------------------------------------------
+
+
+def losing(request: HttpRequest, pk: int) -> HttpResponse:
+    """Lose the lease while the view runs."""
+    lose(request.lease)  # type: ignore[attr-defined]
+    return HttpResponse("done")
+
+
+async def alosing(request: HttpRequest, pk: int) -> HttpResponse:
+    """Lose the lease while the view runs."""
+    lose(request.lease)  # type: ignore[attr-defined]
+    return HttpResponse("done")
+
+
+LOSING = pytest.mark.parametrize("view", [losing, alosing])
+
+
+@LOSING
+def test_lost(backend: UnitBackend, view: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with page(locked_view("a", using=backend.alias)(view)) as client:
+        response = client.get("/1/", headers={"Accept": "application/json"})
+    assert response.status_code == 503
+    assert "Retry-After" not in response
+    assert json.loads(response.content)["reason"] == "lost"
+    assert "The view has ended: The lease is lost: a test said so" in caplog.text
+
+
+@LOSING
+def test_a_view_may_not_care_about_a_loss(backend: UnitBackend, view: Any) -> None:
+    with page(locked_view("a", using=backend.alias, on_lost="ignore")(view)) as client:
+        assert client.get("/1/").content == b"done"
+
+
+@pytest.mark.parametrize("on_lost", ["error", "ignore"])
+def test_a_loss_that_the_release_finds(backend: UnitBackend, on_lost: Any) -> None:
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        backend.drop("a")
+        return HttpResponse("done")
+
+    with page(locked_view("a", using=backend.alias, on_lost=on_lost)(view)) as client:
+        assert client.get("/1/").status_code == (503 if on_lost == "error" else 200)
+
+
+def test_what_the_response_of_a_lost_view_has_open_is_closed(
+    backend: UnitBackend, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    opened = file.open("rb")
+
+    def view(request: HttpRequest, pk: int) -> FileResponse:
+        lose(request.lease)  # type: ignore[attr-defined]
+        return FileResponse(opened)
+
+    with page(locked_view("a", using=backend.alias)(view)) as client:
+        assert client.get("/1/").status_code == 503
+    assert opened.closed
+
+
+def test_the_error_of_a_lost_view_is_told(backend: UnitBackend) -> None:
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        lose(request.lease)  # type: ignore[attr-defined]
+        raise LookupError
+
+    locked = locked_view("a", using=backend.alias)(view)
+    with page(locked) as client, pytest.raises(LookupError):
+        client.get("/1/")
+
+
+# -- the store -----------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_store_that_is_down(store: str, view: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with database_alias("down", unreachable(store)), lock_alias("down", LOCATION="down"):
+        locked = locked_view("a", using="down", wait=0, on_contention=409)(view)
+        with page(locked) as client:
+            response = client.get("/1/", headers={"Accept": "application/json"})
+    assert response.status_code == 503
+    assert "Retry-After" not in response
+    assert json.loads(response.content)["reason"] == "unavailable"
+    assert "OperationalError" not in response.text
+    [said] = [
+        r for r in caplog.records if r.name == "django_distlock" and r.levelno >= logging.ERROR
+    ]
+    assert "The view was not run: The store failed at try acquire: " in said.getMessage()
+    assert said.exc_info
+
+
+@BOTH
+def test_a_store_that_fails_at_the_release_takes_nothing_away(
+    backend: UnitBackend, view: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.before["release"].append(Down())
+    with page(locked_view("a", using=backend.alias)(view)) as client:
+        assert client.get("/1/").content == b"done"
+    assert "The view has ended: The store failed at release" in caplog.text
+
+
+def test_an_error_of_the_views_own_locks_is_the_views(backend: UnitBackend) -> None:
+    """Neither its contention nor its store's failure is taken for ours."""
+
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        with lock("inner", using=backend.alias, wait=0):
+            return HttpResponse()
+
+    locked = locked_view("a", using=backend.alias)(view)
+    with page(locked) as client, taken("inner", backend.alias), pytest.raises(LockNotAcquiredError):
+        client.get("/1/")
+    assert not backend.holds("a")
