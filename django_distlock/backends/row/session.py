@@ -110,34 +110,45 @@ class Session:
         On MariaDB the row is that of what the last statement has put into LAST_INSERT_ID(), and
         its count of rows. By psycopg it is of bytes.
         """
-        if not self._is_mysql() and self.can_send():
+        if self.can_send():
             with self.connection.wrap_database_errors:
                 self._tell("; ".join(statements), parameters)
-                return _last_row(self.connection.connection)
+                return self._answer()
         with self.connection.cursor() as cursor:
-            together = self.connection.vendor == "postgresql" or hasattr(
-                self.connection.connection, "send_query"
-            )
-            for sql in ["; ".join(statements)] if together else statements:
+            for sql in ["; ".join(statements)] if not self._is_mysql() else statements:
                 cursor.execute(sql, parameters)
-                while cursor.nextset():
-                    pass
+            # psycopg stands at the first result, psycopg2 at the last and only one.
+            while hasattr(self.connection.connection, "pgconn") and cursor.nextset():
+                pass
             if cursor.description:
                 return cursor.fetchone()  # type: ignore[no-any-return]
             return (cursor.lastrowid, cursor.rowcount) if self._is_mysql() else None
 
     def _tell(self, sql: str, parameters: dict[str, Any]) -> None:
-        """Send a message by psycopg; its answer is read from libpq itself.
-
-        Reading it by psycopg's cursor takes longer than the statements do.
-        """
+        """Send a message past the driver's cursors, which take longer than the statements do."""
         raw: Any = self.connection.connection
         if parameters:
             if self._words is None:
                 self._words = raw.cursor()
-            sql = self._words.mogrify(sql, parameters)
-        raw.pgconn.send_query(sql.encode())
-        _flush(raw.pgconn)
+            text = self._words.mogrify(sql, parameters)
+            sql = text if isinstance(text, str) else text.decode()
+        if self._is_mysql():
+            raw.send_query(sql.encode())
+        else:
+            raw.pgconn.send_query(sql.encode())
+            _flush(raw.pgconn)
+
+    def _answer(self) -> Row | None:
+        """Read all that was answered to a message; return the last row."""
+        raw: Any = self.connection.connection
+        if not self._is_mysql():
+            return _last_row(raw)
+        raw.read_query_result()
+        while True:
+            raw.store_result()
+            row = (raw.insert_id(), raw.affected_rows())  # which the next call forgets
+            if raw.next_result() == -1:
+                return row
 
     def fetch(self, sql: str, parameters: dict[str, Any]) -> list[Row]:
         """Run a statement and return its rows."""
@@ -164,16 +175,9 @@ class Session:
 
     def send(self, statements: Sequence[str], parameters: dict[str, Any]) -> None:
         """Send statements together, and do not wait for the answer."""
-        raw: Any = self.connection.connection
-        sql = "; ".join(statements)
         self.sent_at = time.monotonic()
         with self.connection.wrap_database_errors:
-            if self._is_mysql():
-                with raw.cursor() as cursor:
-                    text = cursor.mogrify(sql, parameters)
-                raw.send_query(text.encode() if isinstance(text, str) else text)
-            else:
-                self._tell(sql, parameters)
+            self._tell("; ".join(statements), parameters)
         self.sent = True
 
     def is_answered(self, seconds: float = 0.0) -> bool:
@@ -188,16 +192,8 @@ class Session:
     def receive(self) -> Row | None:
         """Read the answer to what was sent: as `execute` returns it."""
         self.sent = False
-        raw: Any = self.connection.connection
         with self.connection.wrap_database_errors:
-            if not self._is_mysql():
-                return _last_row(raw)
-            raw.read_query_result()
-            while True:
-                raw.store_result()
-                row = (raw.insert_id(), raw.affected_rows())  # which the next call forgets
-                if raw.next_result() == -1:
-                    return row
+            return self._answer()
 
     def watched(self) -> int | None:
         """Return a descriptor of the socket, the caller's to close, that outlives the session."""
