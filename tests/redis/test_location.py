@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 from django.test import override_settings
+from redis.exceptions import RedisError
 
 from django_distlock import InvalidLockBackendError, LockBackendError, lock
 from tests.redis.tools import BACKEND, Opener, claim, granted
@@ -91,6 +92,25 @@ def test_caches_with_another_prefix_or_version_share_no_lock(
         for backend, each in ((one, mine), (two, theirs)):
             assert [info.name for info in backend.held()] == [name]
             assert backend.release(each)
+
+
+def test_a_pool_that_is_exhausted_is_not_ours(opened: Opener, name: str) -> None:
+    few = {"CONNECTION_POOL_KWARGS": {"max_connections": 1}}
+    here = settings.CACHES["django-redis"]
+    url = here["LOCATION"].rpartition("/")[0] + "/9"  # django-redis has one pool for each URL
+    with override_settings(
+        CACHES={**settings.CACHES, "small": here | {"LOCATION": url, "OPTIONS": few}}
+    ):
+        pool = caches["small"].client.get_client().connection_pool  # type: ignore[attr-defined]
+        taken = pool.get_connection()
+        with pytest.raises(RedisError, match="Too many connections"):
+            pool.get_connection()
+        backend = opened("small")
+        mine = claim(backend, name)
+        granted(backend, mine)
+        assert backend.release(mine)
+        pool.release(taken)
+        pool.disconnect()
 
 
 def test_a_unix_socket(server: Redis, opened: Opener, name: str) -> None:

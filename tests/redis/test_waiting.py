@@ -13,7 +13,7 @@ from django_distlock import Lease, lock
 from django_distlock.backends.redis import aclients
 from django_distlock.backends.redis.keys import keys_of
 from django_distlock.values import Grant, Refusal
-from tests.redis.tools import Opener, calls, claim, granted, started
+from tests.redis.tools import Opener, calls, claim, granted, keys, started
 from tests.servers import Redis
 
 LONG = 20.0
@@ -40,7 +40,8 @@ def test_a_release_hands_over_to_the_first(server: Redis, opened: Opener, name: 
     assert backend.queue(first, LONG, LONG)
     assert time.monotonic() - started < 0.2
     answer = backend.try_acquire(first, 1.0)
-    assert answer == Grant(info.fencing_token, first.ttl)
+    assert isinstance(answer, Grant)
+    assert answer.fencing_token == info.fencing_token
     assert backend.release(first)
     assert granted(backend, second) > info.fencing_token
     assert backend.release(second)
@@ -183,3 +184,41 @@ def test_a_killed_connection_ends_no_wait(server: Redis, opened: Opener, name: s
     assert [lease is not None for lease in got] == [True]
     assert got[0] is not None
     got[0].release()
+
+
+def test_an_attempt_that_comes_after_its_withdrawal_gets_nothing(
+    server: Redis, opened: Opener, name: str
+) -> None:
+    backend = opened(server.url())
+    mine, waiter = claim(backend, name), claim(backend, name)
+    granted(backend, mine)
+    backend.try_acquire(waiter, 1.0)
+    wait, attempt = backend._way.wait(waiter, 0.01)
+    backend.withdraw(waiter)
+    # As when the server reads what was sent with a wait, after the waiter has gone.
+    for held in (True, False):
+        before = keys(server)
+        left, note, queued = backend._clients.ask(attempt, 1.0)
+        assert (left, note, queued) == (0, b"", 0)
+        assert keys(server) == before
+        if held:
+            assert backend.release(mine)
+    assert backend.inspect(name) is None
+    assert wait[0] == "BLPOP"
+
+
+def test_the_lease_counts_from_before_the_wait(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine, waiter = claim(backend, name), claim(backend, name, ttl=10)
+    granted(backend, mine)
+    backend.try_acquire(waiter, 1.0)
+    asked = time.monotonic()
+    timer = threading.Timer(0.1, backend.release, [mine])
+    timer.start()
+    assert backend.queue(waiter, 1.0, LONG)
+    answer = backend.try_acquire(waiter, 1.0)
+    timer.join()
+    assert isinstance(answer, Grant)
+    assert answer.valid_for <= 10 - 0.1
+    assert time.monotonic() + answer.valid_for <= asked + 10.05
+    assert backend.release(waiter)

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
 -- ARGV  1 owner  2 ttl and 3 retention, in ms  4 the name's digest  5 the name, "\n", the note
---       6 "1" to queue  7 presence and 8 short grant, in ms
+--       6 "1" to queue, "2" to go on if still queued  7 presence and 8 short grant, in ms
 --
 -- A record is "1234567890123456" when the name is free: the last token. When it is held it is
 -- "-1234567890123456 604800000 owner\nname\nnote": the token, the retention and who holds it, with
@@ -26,6 +26,13 @@ local function write(to, ms, words)
     return token
 end
 
+if ARGV[6] == '2' then
+    -- Sent along with a wait, and late: whoever has withdrawn meanwhile must get nothing by it.
+    local known = call('EXISTS', string.sub(KEYS[2], 1, -2) .. 'a:' .. owner) == 1
+    if not known and not (record and string.find(record, ' ' .. owner .. '\n', 1, true)) then
+        return {0, '', 0}
+    end
+end
 if record then
     token = tonumber(record)
 end
@@ -67,7 +74,7 @@ if not token then
         end
     end
     if left > 0 then
-        if ARGV[6] ~= '1' then
+        if ARGV[6] == '0' then
             return {left, note, 0}
         end
         local presence = base .. 'a:' .. owner
@@ -79,7 +86,7 @@ if not token then
             end
         end
         call('SET', presence, 1, 'PX', ARGV[7])
-        call('PEXPIRE', KEYS[3], 20 * ARGV[7])  -- or dead waiters would be kept for ever
+        call('PEXPIRE', KEYS[3], 4 * ARGV[7])  -- or dead waiters would be kept for ever
         return {left, note, 1}
     end
 end

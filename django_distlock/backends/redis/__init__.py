@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -14,29 +14,27 @@ from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
 from ...flow import LEAST_PATIENCE
-from ...names import key_of
-from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
+from ...values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .aclients import AsyncClient, AsyncNodeClient, Full
 from .clients import Client, NodeClient
 from .cluster import AsyncClusterClient, ClusterClient
-from .keys import TAGS, digest_of
 from .location import locate, require_redis
-from .looks import Seen, look, members, some_members
+from .looking import Looking
 from .replicas import replicated
-from .scripted import SAFETY, Scripted, ms
-from .talks import Talk
+from .scripted import SAFETY, Scripted
+from .talks import Command, Talk
 from .watched import Watched
 
 __all__ = ["RedisBackend"]
 
 T = TypeVar("T")
 
-BATCH = 500  # claims or names a round trip
+BATCH = 500  # claims a round trip
 
 
-class RedisBackend(BaseLockBackend):
+class RedisBackend(Looking):
     """Locks in Redis or Valkey, by scripts of one round trip, with a queue in the server.
 
     LOCATION is an alias of CACHES, by default ``"default"``, of django-redis or of Django's own
@@ -79,22 +77,32 @@ class RedisBackend(BaseLockBackend):
             self.queues = self.fair = self.counts_waiters = False
         self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
         self._queued: set[str] = set()  # owners that were refused and stand in the queue
+        self._told: dict[str, tuple[Any, float]] = {}  # what they were told when they were woken
 
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
+        if self._told and (told := self._told.pop(claim.owner, None)) is not None:
+            return self._told_of(claim, *told)
         patience = self._patience(limit)
         if self._scripted is not None and not self._replicas:
             # Nearly always the server knows the script, and this is half the work of a talk.
-            with suppress(self._unknown):
-                command = self._scripted.acquire_at_once(claim, limit > 0)
+            command = self._scripted.acquire_at_once(claim, limit > 0)
+            try:
                 return self._answered(claim, self._clients.ask(command, patience))
+            except self._unknown:
+                return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+        return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+
+    def _converse_to_acquire(self, claim: Claim, limit: float, patience: float) -> Any:
         begin = partial(self._attempt, claim, limit > 0, patience)
-        return self._answered(claim, self._clients.converse(begin, patience))
+        return self._clients.converse(begin, patience)
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt as `try_acquire`, on the event loop."""
+        if (told := self._told.pop(claim.owner, None)) is not None:
+            return self._told_of(claim, *told)
         patience = self._patience(limit)
         begin = partial(self._attempt, claim, limit > 0, patience)
         return self._answered(claim, await self._aclients.converse(begin, patience))
@@ -113,6 +121,13 @@ class RedisBackend(BaseLockBackend):
             self._queued.discard(claim.owner)
         elif meant.queue and self.queues:
             self._queued.add(claim.owner)
+        return meant
+
+    def _told_of(self, claim: Claim, answer: Any, sent: float) -> Grant | Refusal:
+        """Return the answer to an attempt that was sent with a wait, at ``sent``."""
+        meant = self._answered(claim, answer)
+        if isinstance(meant, Grant):
+            return replace(meant, valid_for=meant.valid_for - (self.clock() - sent))
         return meant
 
     def renew(self, claim: Claim) -> bool:
@@ -142,7 +157,7 @@ class RedisBackend(BaseLockBackend):
         return [ours[claim.owner] for claim in claims]
 
     def release(self, claim: Claim) -> bool:
-        self._queued.discard(claim.owner)
+        self._forget_waiting(claim)
         try:
             return self._release_once(claim)
         except self._cut_off:
@@ -153,14 +168,21 @@ class RedisBackend(BaseLockBackend):
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
         if self._scripted is not None:
-            with suppress(self._unknown):
-                command = self._scripted.release_at_once(claim)
+            command = self._scripted.release_at_once(claim)
+            try:
                 return bool(self._clients.ask(command, limit, resend=False) == 1)
-        return self._clients.converse(lambda: self._way.release(claim), limit, resend=False)
+            except self._unknown:
+                return self._converse_to_release(claim)
+        return self._converse_to_release(claim)
+
+    def _converse_to_release(self, claim: Claim) -> bool:
+        return self._clients.converse(
+            lambda: self._way.release(claim), self.command_timeout, resend=False
+        )
 
     async def arelease(self, claim: Claim) -> bool:
         """Release as `release`, on the event loop."""
-        self._queued.discard(claim.owner)
+        self._forget_waiting(claim)
 
         async def once() -> bool:
             return await self._aclients.converse(
@@ -183,16 +205,18 @@ class RedisBackend(BaseLockBackend):
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
         """Block on the claim's mailbox."""
         turn, patience = self._turn(limit, left)
+        commands, sent = self._to_wait(claim, turn), self.clock()
         try:
-            return _woken(self._clients.ask_all(self._way.wait(claim, turn), patience))
+            return self._woken(claim, sent, self._clients.ask_all(commands, patience))
         except self._cut_off:
             return False  # the next attempt says what is the matter, if anything still is
 
     async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
         """Block as `queue`, on a connection of the event loop's."""
         turn, patience = self._turn(limit, left)
+        commands, sent = self._to_wait(claim, turn), self.clock()
         try:
-            return _woken(await self._aclients.wait(self._way.wait(claim, turn), patience))
+            return self._woken(claim, sent, await self._aclients.wait(commands, patience))
         except self._cut_off:
             return False
         except Full:
@@ -200,86 +224,32 @@ class RedisBackend(BaseLockBackend):
             await asyncio.sleep(min(turn, SAFETY / 3))
             return True
 
+    def _to_wait(self, claim: Claim, turn: float) -> list[Command]:
+        commands = self._way.wait(claim, turn)
+        return commands[:1] if self._replicas and self._scripted is not None else commands
+
+    def _woken(self, claim: Claim, sent: float, answers: Sequence[Any]) -> bool:
+        """Keep the answer to the attempt that was sent with a wait, if there is one."""
+        if self._scripted is not None and len(answers) > 1:
+            *answers, answer = answers
+            # Of one who is not known any more the next attempt asks anew.
+            if isinstance(answer, int) or (isinstance(answer, list) and answer[2] == 1):
+                self._told[claim.owner] = answer, sent
+        for each in answers:
+            if isinstance(each, Exception):
+                raise each
+        return True
+
+    def _forget_waiting(self, claim: Claim) -> None:
+        self._queued.discard(claim.owner)
+        self._told.pop(claim.owner, None)
+
     def _turn(self, limit: float, left: float | None) -> tuple[float, float]:
         """Return how long to block, and how long to wait for the answer to that."""
         # Spread out, so that those who wait for a dead holder's lock do not all ask at once.
         turn = max(0.001, min(limit, SAFETY * random.uniform(0.8, 1.0)))  # noqa: S311
         spare = self.command_timeout if left is None else max(left - turn, LEAST_PATIENCE)
         return turn, turn + min(spare, self.command_timeout)
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    def inspect(self, name: str) -> LockInfo | None:
-        key = self.key(name)
-        where = [(int(key[:2], 16) % TAGS, digest_of(key))]
-        (seen,) = self._clients.converse(
-            lambda: look(self.located.base, where), self.command_timeout
-        )
-        return seen.info(counted=self.counts_waiters) if seen.held else None
-
-    async def ainspect(self, name: str) -> LockInfo | None:
-        """Inspect as `inspect`, on the event loop."""
-        key = self.key(name)
-        where = [(int(key[:2], 16) % TAGS, digest_of(key))]
-        (seen,) = await self._aclients.converse(
-            lambda: look(self.located.base, where), self.command_timeout
-        )
-        return seen.info(counted=self.counts_waiters) if seen.held else None
-
-    def scan(self, prefix: str) -> Iterator[LockInfo]:
-        told: set[bytes] = set()  # SSCAN may tell of a member twice
-        cursors = [(tag, 0) for tag in range(TAGS)]
-        while cursors:
-            pages = self._clients.converse(
-                lambda cursors=cursors: members(self.located.base, cursors, BATCH),  # type: ignore[misc]
-                self.command_timeout,
-            )
-            cursors = [(tag, cursor) for tag, cursor, _ in pages if cursor]
-            names = [(tag, each) for tag, _, some in pages for each in some if each not in told]
-            told.update(digest for _, digest in names)
-            for start in range(0, len(names), BATCH):
-                for seen in self._seen(names[start : start + BATCH]):
-                    if seen.held:
-                        info = seen.info(counted=self.counts_waiters)
-                        mine = digest_of(key_of(self.conf.prefix, info.name)) == seen.digest
-                        if mine and info.name.startswith(prefix):
-                            yield info
-
-    def _seen(self, names: Sequence[tuple[int, bytes]]) -> list[Seen]:
-        if not names:
-            return []
-        return self._clients.converse(lambda: look(self.located.base, names), self.command_timeout)
-
-    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
-        """Remove from the index what was held and never released.
-
-        The records themselves, queues and mailboxes end by themselves.
-        """
-        first, at = map(int, cursor.split(":")) if cursor else (0, 0)
-        pages = self._clients.converse(
-            lambda: some_members(self.located.base, first, at, policy.batch), self.command_timeout
-        )
-        older = ms(policy.older_than)
-        removed = looked_at = 0
-        for tag, _, digests in pages:
-            idle = [
-                seen.digest
-                for seen in self._seen([(tag, digest) for digest in digests])
-                if seen.record is None or not seen.record.owner or seen.left <= -older
-            ]
-            looked_at += len(digests)
-            removed += len(idle) if policy.dry_run else self._forget(tag, idle, older)
-        tag, following, _ = pages[-1]
-        place = f"{tag}:{following}" if following else f"{tag + 1}:0"
-        over = not following and tag + 1 == TAGS
-        return Cleaned(removed=removed, seen=looked_at, cursor=None if over else place)
-
-    def _forget(self, tag: int, digests: Sequence[bytes], older: int) -> int:
-        if not digests:
-            return 0
-        return self._clients.converse(
-            lambda: self._way.forget(tag, digests, older), self.command_timeout
-        )
 
     # -- for the layers above ----------------------------------------------------------------------
 
@@ -319,10 +289,3 @@ class RedisBackend(BaseLockBackend):
         super().close()
         self._clients.close()
         self._aclients.close()
-
-
-def _woken(answers: Sequence[Any]) -> bool:
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
-    return True

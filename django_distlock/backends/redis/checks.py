@@ -54,8 +54,5 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
 
 def _info(client: Client, section: str) -> dict[str, str]:
     answer: Any = client.ask(("INFO", section), LIMIT)
-    if isinstance(answer, dict):  # of a cluster: by node, and read already
-        nodes = [each for each in answer.values() if isinstance(each, dict)] or [answer]
-        return {key: str(value) for each in nodes for key, value in each.items()}
     lines = answer.decode("utf-8", "replace").splitlines()
     return {key: value for key, _, value in (line.partition(":") for line in lines) if value}

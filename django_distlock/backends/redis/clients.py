@@ -80,6 +80,7 @@ class Wire:
                     connection.disconnect()  # an answer that nobody waited for
             except RedisError:
                 connection.disconnect()
+            self._limit = 0.0  # looking may have changed the socket's
         self._used = now
         if limit != self._limit:
             self._limit = limit
@@ -164,6 +165,9 @@ class NodeClient:
     """A wire for each thread to one Redis."""
 
     def __init__(self, place: Place, limit: float) -> None:
+        from redis.exceptions import ConnectionError
+
+        self._cut_off = ConnectionError
         self.place = place
         self._limit = limit
         self._reset()
@@ -188,12 +192,10 @@ class NodeClient:
         return wire
 
     def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
-        from redis.exceptions import ConnectionError
-
         wire = self.wire()
         try:
             return wire.ask(command, limit)
-        except ConnectionError:
+        except self._cut_off:
             if not resend:
                 raise
             return wire.ask(command, limit)
@@ -204,12 +206,10 @@ class NodeClient:
         return self.converse(lambda: several(commands), limit, resend=resend)
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        from redis.exceptions import ConnectionError
-
         wire = self.wire()
         try:
             return carry_out(begin(), wire.ask_all, limit)
-        except ConnectionError:
+        except self._cut_off:
             if not resend:
                 raise
             # Closed by the server since it was last used, perhaps.
