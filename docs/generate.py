@@ -30,6 +30,7 @@ from django_distlock.backends.base import BaseLockBackend  # noqa: E402
 from django_distlock.backends.dummy import DummyBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
 from django_distlock.backends.redis import RedisBackend  # noqa: E402
+from django_distlock.backends.redlock import RedlockBackend  # noqa: E402
 from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa: E402
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
@@ -40,6 +41,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     VersionBackend,
     RowBackend,
     RedisBackend,
+    RedlockBackend,
     LocMemBackend,
     DummyBackend,
 )

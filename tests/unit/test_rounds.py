@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,7 +132,7 @@ class Contender:
             if fate == "unheard":
                 node.run(name, words)
             elif fate == "late":
-                self.late.append(lambda node=node, name=name, words=words: node.run(name, words))
+                self.late.append(partial(node.run, name, words))
         return answers
 
 
@@ -150,6 +151,29 @@ def test_one_holds_and_its_token_is_the_greatest(size: int, data: st.DataObject)
             next(some[what].steps)
         elif late:
             late.pop(data.draw(st.integers(0, len(late) - 1)))()
+
+
+def test_an_undoing_that_comes_late_frees_no_later_attempt() -> None:
+    """Grant, undo what is read late, grant again to the same owner: then the undoing is read."""
+    claim = Claim("x", "x", "me", 30.0)
+    node = Model(1000)
+
+    def attempt() -> rounds.Operation[Any]:
+        """Begin an attempt, which this node grants."""
+        operation = rounds.acquire(NAMES, claim, 0, 0.0, SHOWN[:3])
+        (words,) = next(operation).calls
+        assert node.run("acquire", words)[0] == 1
+        return operation
+
+    held: list[Any] = [[0, 1000, b"", b"another"]]
+    granted: list[Any] = [[1, 1001, 1001]]
+    undoing = attempt().send([granted, held, held])
+    assert undoing.script.name == "release"
+    with pytest.raises(StopIteration) as done:
+        attempt().send([granted, granted, held])
+    assert isinstance(done.value.value, Grant)
+    assert node.run("release", tuple(undoing.calls[0])) == 0
+    assert node.owner == "me"
 
 
 def test_the_model_grants() -> None:

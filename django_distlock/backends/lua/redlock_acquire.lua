@@ -12,10 +12,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local top = 0
 if value then
-  local owner, name, note = string.match(value, '^([^\n]*)\n([^\n]*)\n(.*)$', 62)
-  local left = redis.call('PTTL', KEYS[1]) - tonumber(string.sub(value, 1, 13))
   top = tonumber(string.sub(value, 14, 29))
-  if owner ~= '' and left > 0 then
+  local free = string.sub(value, 62, 62) == '\n'
+  local left = free and 0 or redis.call('PTTL', KEYS[1]) - tonumber(string.sub(value, 1, 13))
+  if left > 0 then
+    local owner, note = string.match(value, '^([^\n]*)\n[^\n]*\n(.*)$', 62)
     if owner ~= ARGV[1] then
       return {0, left, note, string.sub(redis.sha1hex(owner), 1, 16)}
     end

@@ -3,7 +3,7 @@
 -- KEYS: the lock, the index of held locks
 -- ARGV: owner, the attempt that is undone ('': whichever it was)
 local value = redis.call('GET', KEYS[1])
-if not value or string.match(value, '^([^\n]*)\n', 62) ~= ARGV[1] then
+if not value or string.sub(value, 62, 62 + #ARGV[1]) ~= ARGV[1] .. '\n' then
   return 0
 end
 -- Read late, after the next attempt of the same owner, it would free what that one was granted.

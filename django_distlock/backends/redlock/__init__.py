@@ -31,7 +31,7 @@ class RedlockBackend(BaseLockBackend):
 
     LOCATION is a list of URLs, an odd number of them, each of another server; none is a replica of
     another. OPTIONS: ``COMMAND_TIMEOUT``, and ``NODE_TIMEOUT``: the seconds that one round of
-    questions may take, by default a twentieth of the ttl.
+    questions may take, by default a twentieth of the ttl, and at least half a second.
     """
 
     cleans = True
@@ -72,9 +72,10 @@ class RedlockBackend(BaseLockBackend):
     def _limit(self, ttl: float, limit: float | None = None) -> float:
         """Return the seconds that a round may take: a share of the ttl, so that most of it is left.
 
-        Of a short ttl the share is larger, as the network is no faster.
+        Of a short ttl it is more, as the network is no faster; what is granted too late is refused
+        by the layer above.
         """
-        share = self.opts.get("NODE_TIMEOUT") or max(ttl / 20, min(0.5, ttl / 2))
+        share = self.opts.get("NODE_TIMEOUT") or max(ttl / 20, 0.5)
         return float(
             min(share, self.command_timeout, self.command_timeout if limit is None else limit)
         )

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from .nodes import OWED, PATIENCE, Cluster, Node, Progress, is_reset
+from .nodes import CONNECT, OWED, PATIENCE, Cluster, Node, Progress
 from .ring import IDLE, SLICE
 from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
 
@@ -28,7 +28,6 @@ class AsyncWire:
     def __init__(self, node: Node, limit: float) -> None:
         self.connection: Any = node.place.aconnection(limit)
         self.owed = 0
-        self.proven = False
         self._since = 0.0
         self._expected = 0
         self._got: list[Any] = []
@@ -69,13 +68,12 @@ class AsyncWire:
             self.owed -= 1
             if self.owed < self._expected:
                 self._got.append(answer)
-        self.proven = True
         return self._got
 
     async def drop(self) -> None:
         """Close it without waiting."""
         await self.connection.disconnect(nowait=True)
-        self.owed, self.proven = 0, False
+        self.owed = 0
 
     async def close(self) -> None:
         """Close it and see it closed."""
@@ -114,8 +112,29 @@ class AsyncRing:
             else:
                 unconnected.append(number)
         if unconnected:
-            connecting = (self._connect(progress, number, packed) for number in unconnected)
-            await asyncio.gather(*connecting)
+            await self._connect_all(progress, unconnected, packed)
+
+    async def _connect_all(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> None:
+        """Connect at the same time; once there is a quorum, leave those that take much longer."""
+        tasks = {asyncio.create_task(self._connect(progress, n, packed)): n for n in numbers}
+        started, pending, end = time.monotonic(), set(tasks), progress.end
+        try:
+            while pending and (left := end - time.monotonic()) > 0:
+                done, pending = await asyncio.wait(
+                    pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+                if progress.enough:
+                    taken = time.monotonic() - started
+                    end = min(end, started + taken + max(CONNECT, 3 * taken))
+        finally:
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
+        for task in pending:
+            await self._give_up(progress, tasks[task], TimeoutError("no connection in time"))
 
     async def _connect(self, progress: Progress, number: int, packed: bytes) -> None:
         from redis.exceptions import RedisError
@@ -141,7 +160,7 @@ class AsyncRing:
         try:
             await wire.send(packed, len(progress.round.calls))
         except RedisError as error:
-            if wire.proven and is_reset(error):
+            if progress.may_repeat(number, error):
                 await wire.drop()
                 await self._connect(progress, number, packed)
             else:
@@ -166,14 +185,13 @@ class AsyncRing:
         from redis.exceptions import TimeoutError as Overdue
 
         wire = self._wires[number]
-        proven = wire.proven
         try:
             answer = await wire.receive(limit)
         except (Overdue, TimeoutError):
             return
         except (RedisError, OSError) as error:
             await wire.drop()
-            if proven and isinstance(error, RedisError) and is_reset(error):
+            if progress.may_repeat(number, error):
                 progress.pending.remove(number)
                 await self._connect(progress, number, packed)
             else:

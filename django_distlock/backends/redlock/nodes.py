@@ -7,22 +7,20 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..redis.location import Place
 from .rounds import Answers, NotAskedError, Round
 from .votes import quorum
 
-if TYPE_CHECKING:
-    from redis.exceptions import RedisError
-
-__all__ = ["OWED", "Cluster", "Node", "Progress"]
+__all__ = ["CONNECT", "OWED", "PATIENCE", "Cluster", "Node", "Progress"]
 
 OWED = 32
 """Answers that a node may owe before it is asked no more."""
 STRAGGLE = 0.001  # seconds that a decided round waits at least for those who are a little late
 GRACE = 0.005  # seconds for nodes that owe answers, when the others have given theirs
-PATIENCE = 5.0  # seconds after which a node that owes an answer is taken to be cut off
+PATIENCE = 2.0  # seconds after which a node that owes an answer is taken to be cut off
+CONNECT = 0.05  # seconds that a quorum of connections waits at least for the others
 AGAIN = (0.05, 1.0)  # seconds between two attempts to reach a node that is down: first, longest
 
 
@@ -132,6 +130,8 @@ class Progress:
         self._thin: float | None = None
         self._quorum = quorum(nodes)
         self.asked = list(asked)
+        self._again: set[int] = set()
+        self._answered = False
 
     def sent(self, number: int, owed: int) -> None:
         """Note that a node was asked."""
@@ -142,6 +142,7 @@ class Progress:
     def got(self, number: int, answer: list[Any] | Exception) -> None:
         """Note what a node said."""
         self.answers[number] = answer
+        self._answered = True
         if number in self.pending:
             self.pending.remove(number)
             self.fresh.discard(number)
@@ -151,7 +152,7 @@ class Progress:
         if not self.pending:
             return 0.0
         now = time.monotonic()
-        if self._settled is None and self.round.decided(self.answers):
+        if self._settled is None and self._answered and self.round.decided(self.answers):
             self._settled = now
         if self._settled is not None:
             late = max(STRAGGLE, self._settled - self.started)
@@ -162,6 +163,22 @@ class Progress:
             return min(self.end, self._thin + GRACE)
         return self.end
 
+    def may_repeat(self, number: int, error: Exception) -> bool:
+        """Tell whether to ask a node once more, as its connection was closed, perhaps long ago.
+
+        Asked again, a node answers as it did before.
+        """
+        if number in self._again or not is_reset(error):
+            return False
+        self._again.add(number)
+        return True
+
+    @property
+    def enough(self) -> bool:
+        """Whether a quorum was asked, or has answered."""
+        answered = sum(isinstance(each, list) for each in self.answers)
+        return answered + len(self.pending) >= self._quorum
+
     def rest(self) -> list[int]:
         """Return the nodes to ask after all, when those that are up proved to be too few."""
         answered = sum(isinstance(each, list) for each in self.answers)
@@ -171,11 +188,12 @@ class Progress:
 
     def close(self, nodes: Sequence[Node]) -> Answers:
         """Return the answers, with an error for each that is missing."""
-        from redis.exceptions import TimeoutError
+        if self.pending:
+            from redis.exceptions import TimeoutError
 
-        waited = time.monotonic() - self.started
-        for number in self.pending:
-            self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
+            waited = time.monotonic() - self.started
+            for number in self.pending:
+                self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
         if self.round.nodes is None:
             for number, node in enumerate(nodes):
                 if self.answers[number] is None:
@@ -183,7 +201,7 @@ class Progress:
         return self.answers
 
 
-def is_reset(error: RedisError) -> bool:
+def is_reset(error: Exception) -> bool:
     """Tell whether a connection was closed, rather than slow."""
     from redis.exceptions import ConnectionError, TimeoutError
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from .nodes import OWED, PATIENCE, Cluster, Node, Progress, is_reset
+from .nodes import OWED, PATIENCE, Cluster, Node, Progress
 from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
 
 __all__ = ["Ring", "Rings"]
@@ -28,10 +28,11 @@ class Wire:
     """A connection to one node."""
 
     def __init__(self, node: Node, limit: float) -> None:
+        from redis import exceptions
+
         self.connection: Any = node.place.connection(limit)
+        self._error = exceptions.ResponseError
         self.owed = 0
-        self.proven = False
-        """Whether it has given an answer, so that an end of it may be an old one."""
         self._since = 0.0
         self._expected = 0
         self._got: list[Any] = []
@@ -44,8 +45,12 @@ class Wire:
     def connect(self, limit: float) -> None:
         """Open it."""
         self.owed = 0
-        self.connection.socket_timeout = self.connection.socket_connect_timeout = limit
-        self.connection.connect()
+        connection = self.connection
+        connection.socket_timeout = connection.socket_connect_timeout = limit
+        connection.connect()
+        # From now on it is the time of one look, so that most need not set it.
+        connection.socket_timeout = SLICE
+        connection.update_current_socket_timeout(SLICE)
 
     def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
@@ -57,31 +62,34 @@ class Wire:
 
     def receive(self, limit: float) -> list[Any]:
         """Return the answers to what was sent last; raise TimeoutError while some are missing."""
-        from redis.exceptions import ResponseError
-
         read = self.connection.read_response
         while self.owed:
             answer: Any
             try:
-                answer = read(timeout=limit, disconnect_on_error=False)
-            except ResponseError as error:
+                if limit == SLICE:
+                    answer = read(disconnect_on_error=False)
+                else:
+                    answer = read(timeout=limit, disconnect_on_error=False)
+            except self._error as error:
                 answer = error
             self.owed -= 1
             if self.owed < self._expected:
                 self._got.append(answer)
-        self.proven = True
         return self._got
 
     def drop(self) -> None:
         """Close it."""
         self.connection.disconnect()
-        self.owed, self.proven = 0, False
+        self.owed = 0
 
 
 class Ring:
     """A wire to each node."""
 
     def __init__(self, cluster: Cluster, limit: float) -> None:
+        from redis import exceptions
+
+        self._errors = exceptions
         self._cluster = cluster
         self._wires = [Wire(node, limit) for node in cluster.nodes]
 
@@ -113,19 +121,15 @@ class Ring:
             self._connect(progress, number, packed, limit)
 
     def _connect(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
-        from redis.exceptions import RedisError
-
         try:
             self._wires[number].connect(limit)
-        except (RedisError, OSError) as error:
+        except (self._errors.RedisError, OSError) as error:
             self._give_up(progress, number, error)
         else:
             self._cluster.reached(number)
             self._send(progress, number, packed)
 
     def _send(self, progress: Progress, number: int, packed: bytes) -> None:
-        from redis.exceptions import RedisError
-
         wire = self._wires[number]
         if wire.owed >= OWED:
             progress.got(number, NotAskedError(f"it owes {wire.owed} answers"))
@@ -133,8 +137,8 @@ class Ring:
         owed = wire.owed
         try:
             wire.send(packed, len(progress.round.calls))
-        except RedisError as error:
-            if wire.proven and is_reset(error):
+        except self._errors.RedisError as error:
+            if progress.may_repeat(number, error):
                 wire.drop()
                 self._connect(progress, number, packed, max(progress.end - time.monotonic(), 0.02))
             else:
@@ -154,30 +158,25 @@ class Ring:
                 self._receive(progress, number, packed, min(SLICE, until - now) if waits else 0)
 
     def _receive(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
-        from redis.exceptions import NoScriptError, RedisError, TimeoutError
-
         wire = self._wires[number]
-        proven = wire.proven
         try:
             answer = wire.receive(limit)
-        except TimeoutError:
+        except self._errors.TimeoutError:
             return
-        except (RedisError, OSError) as error:
+        except (self._errors.RedisError, OSError) as error:
             wire.drop()
-            if proven and isinstance(error, RedisError) and is_reset(error):
-                # Closed by the server since it was last used, perhaps: asked again, a node answers
-                # as it did before.
+            if progress.may_repeat(number, error):
                 progress.pending.remove(number)
                 self._connect(progress, number, packed, max(progress.end - time.monotonic(), 0.02))
             else:
                 self._give_up(progress, number, error)
             return
-        if any(isinstance(each, NoScriptError) for each in answer):
+        if any(isinstance(each, self._errors.NoScriptError) for each in answer):
             load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
             try:
                 wire.send(b"".join(load), 1)
                 wire.send(packed, len(progress.round.calls))
-            except RedisError as error:
+            except self._errors.RedisError as error:
                 self._give_up(progress, number, error)
             return
         progress.got(number, answer)

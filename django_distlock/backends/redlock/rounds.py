@@ -113,7 +113,7 @@ def acquire(
        the votes, so that nobody has a quorum, they try again after random delays, and the one that
        leads keeps what it has.
     """
-    nodes, me = len(node), digest(claim.owner)
+    nodes = len(node)
     until = time.monotonic() + limit
     after = 0.0
 
@@ -139,7 +139,7 @@ def acquire(
             raise QuorumError(report(answers, node, _acquire_vote))
         refused = _refused(answers)
         rivals = [each[3].decode() for each in refused]
-        where = standing(me, tally.yes, rivals, tally.failed, nodes)
+        where = standing(digest(claim.owner), tally.yes, rivals, tally.failed, nodes)
         after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
         over = where is Standing.BEATEN or time.monotonic() + after >= until
         if over or where is Standing.TRAILING:
