@@ -41,6 +41,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "statements": "statements each",
         "cpu_ms_per_1000": "client CPU ms/1000",
         "failures": "errors",
+        "overlaps": "overlaps",
     },
     "fairness": {
         "adapter": "fairness, 8 waiters, hold 1 ms",
@@ -50,6 +51,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "most_per_least": "most/least",
         "per_second": "grants/s",
         "failures": "errors",
+        "overlaps": "overlaps",
     },
     "failing": {
         "adapter": "failing attempts",
