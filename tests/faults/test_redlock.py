@@ -27,7 +27,7 @@ from tests.proxy import Proxy
 from tests.servers import Redis, chosen
 
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
-SOON = 1.0  # seconds in which an answer comes while a minority is away; they take milliseconds
+SOON = 1.5  # seconds in which an answer comes while a minority is away; they take milliseconds
 NAME = "x"
 
 

@@ -71,10 +71,28 @@ def test_no_password_is_shown() -> None:
     assert "secret" not in " ".join(backend.cluster.shown)
 
 
-class TestDemo:
+class TestOnServers:
     """Not collected unless redis is chosen."""
 
     __test__ = "redis" in chosen()
+
+    def test_servers_that_are_one(self) -> None:
+        """Tell in production what an address does not tell."""
+        urls = [node.url() for node in NODES[:3]]
+        assert made(urls).check_deploy() == []
+        twice = made([*urls[:2], f"unix://{NODES[0].socket}"])
+        (error,) = twice.check_deploy()
+        assert error.id == "distlock.E025"
+        assert urls[0] in error.msg
+
+    def test_servers_that_are_not_fit(self) -> None:
+        NODES[0].execute("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
+        try:
+            urls = [node.url() for node in NODES[:2]]
+            found = made([*urls, "redis://localhost:1"]).check_deploy()
+        finally:
+            NODES[0].execute("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+        assert [each.id for each in found] == ["distlock.W012", "distlock.W013"]
 
     def test_it_runs(self, tmp_path: Path) -> None:
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))}

@@ -6,13 +6,15 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar, TypeVar
 
+from django.core.checks import CheckMessage
+
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
 from ...names import key_of
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend, positive
 from ..redis.location import PROTOCOL, locate_all, require_redis
-from . import looking, rounds
+from . import checks, looking, rounds
 from .aring import AsyncRings
 from .nodes import Cluster, Node
 from .ring import Rings
@@ -173,6 +175,9 @@ class RedlockBackend(BaseLockBackend):
 
     def remedy(self, error: Exception) -> str:
         return "Look at the servers that did not answer; a majority of them has to"
+
+    def check_deploy(self) -> list[CheckMessage]:
+        return checks.check_deploy(self.alias, [node.place for node in self.cluster.nodes])
 
     def cleaned_with(self) -> Hashable:
         return ("redlock", frozenset(node.place.server for node in self.cluster.nodes))

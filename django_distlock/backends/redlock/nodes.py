@@ -157,6 +157,8 @@ class Progress:
         if self._settled is not None:
             late = max(STRAGGLE, self._settled - self.started)
             return min(self.end, self._settled + late) if self.fresh else 0.0
+        if not self.fresh and not self.round.patient:
+            return 0.0
         answered = sum(isinstance(each, list) for each in self.answers)
         if not self.fresh and answered >= self._quorum:
             self._thin = self._thin or now

@@ -91,6 +91,8 @@ class Round:
     decided: Callable[[Answers], bool] = _undecided
     nodes: Sequence[int] | None = None
     insist: bool = False
+    patient: bool = True
+    """Whether to wait for nodes that owe answers; an undoing need not be seen done."""
     after: float = 0.0
     """Seconds to wait before asking."""
     keys: int = 2
@@ -175,7 +177,9 @@ def _undo(
     undo = [i for i, answer in enumerate(answers) if not _is_clean(answer)]
     if undo:
         words = (names.lock(claim.key), names.index, claim.owner, attempt)
-        yield Round(script("release"), [words], min(limit, UNDO), nodes=undo, insist=True)
+        yield Round(
+            script("release"), [words], min(limit, UNDO), nodes=undo, insist=True, patient=False
+        )
 
 
 def renew(
@@ -208,7 +212,7 @@ def renew(
             for claim, each in zip(claims, lost, strict=True)
             if number in each
         ]
-        yield Round(script("restore"), calls, min(limit, UNDO), nodes=[number])
+        yield Round(script("restore"), calls, min(limit, UNDO), nodes=[number], patient=False)
     return ours
 
 
