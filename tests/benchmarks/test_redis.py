@@ -27,16 +27,19 @@ def test_a_quick_run_counts_the_messages_of_a_pair(
 ) -> None:
     """Measure pairs, failing attempts and memory for a moment, on real servers."""
     file = tmp_path / "out.json"
-    words = ("--quick", "--rounds", "1", "--json", str(file))
+    words = ("--quick", "--rounds", "1", "--kinds", "ours,floor", "--json", str(file))
     done = run("--stores", store, "--only", "pairs,failing,memory,save", *words)
     assert done.returncode == 0, done.stderr
     rows = json.loads(file.read_text())["results"]
     assert {row["measure"] for row in rows} == {"pairs", "failing", "memory"}
     pairs = {row["adapter"]: row for row in rows if row["measure"] == "pairs"}
     assert {name for name, row in pairs.items() if row["kind"] == "floor"} == FLOORS[store]
-    for name in FLOORS[store] | {"django-distlock"}:
-        assert pairs[name]["per_second"] > 0
+    for name in FLOORS[store]:
         assert pairs[name]["statements"] == messages
+    # A node whose vote was not waited for may read its next message along with the one before.
+    ours = pairs["django-distlock"]["statements"]
+    assert messages * 0.8 <= ours <= messages
+    assert all(row["per_second"] > 0 for row in pairs.values())
     (memory,) = (row for row in rows if row["measure"] == "memory")
     assert memory["store_bytes_per_lock"] > 100  # a name, a holder and a token are longer
     assert "messages a pair" in done.stdout or store == "redlock"
