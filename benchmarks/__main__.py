@@ -1,10 +1,10 @@
 """Measure locks beside the bare statements and beside other libraries.
 
-    python -m benchmarks [--stores sqlite,postgresql] [--backends row] [--only pairs,handover]
-                         [--rounds 5] [--quick] [--json out.json]
+    python -m benchmarks [--stores sqlite,redis] [--backends row] [--kinds ours,floor]
+                         [--only pairs,handover] [--rounds 5] [--quick] [--json out.json]
 
 Prints a table for each store and measurement, and the targets with what was reached. It starts
-private servers of its own, which wait for the disk at each commit.
+private servers of its own; those of the databases wait for the disk at each commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from .adapter import Backend
+from .adapter import Backend, Kind
 from .adapters import adapters
 from .bench import Bench, Row
 from .measures import MEASURES
@@ -33,7 +33,8 @@ from .savers import savers
 from .stores import STORES, Store, set_up_django
 from .targets import judge
 
-BACKENDS: tuple[Backend, ...] = ("table", "row", "version")
+BACKENDS: tuple[Backend, ...] = ("table", "row", "version", "redis", "redlock")
+KINDS: tuple[Kind, ...] = ("ours", "floor", "peer")
 QUICK: dict[str, Any] = {
     "rounds": 3,
     "slice": 0.03,
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]) -> _Answer:
-    usable, absent = adapters(store.name, options.backends)
+    usable, absent = adapters(store.name, options.backends, options.kinds)
     for reason in absent:
         print(f"left out on {store.name}: {reason}", file=sys.stderr)
     try:
@@ -100,7 +101,8 @@ def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]
 
 
 def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
-    needed = [each.apps for each in bench.adapters] + [each.apps for each in savers()]
+    tables = savers() if bench.store.has_tables else []
+    needed = [each.apps for each in bench.adapters] + [each.apps for each in tables]
     set_up_django(bench.store, list(dict.fromkeys(chain(*needed))))
     rows, errors = [], []
     for measure in measures:
@@ -117,6 +119,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--stores", type=_words(STORES), default=list(STORES))
     parser.add_argument("--backends", type=_words(BACKENDS), default=list(BACKENDS))
+    parser.add_argument("--kinds", type=_words(KINDS), default=list(KINDS))
     parser.add_argument("--only", type=_words(MEASURES), default=list(MEASURES))
     parser.add_argument("--rounds", type=int, help="of pairs (11)")
     parser.add_argument("--leases", type=int, help="that the watchdog renews (50000)")

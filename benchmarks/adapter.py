@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 __all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled"]
 
-Backend = Literal["table", "row", "version"]
+Backend = Literal["table", "row", "version", "redis", "redlock"]
 Kind = Literal["ours", "floor", "peer"]
 
 RETRY = 0.05  # seconds between two attempts, where a library leaves the waiting to its user

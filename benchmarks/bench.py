@@ -52,8 +52,9 @@ class Bench:
 
     @property
     def ours(self) -> list[Adapter]:
-        """Our own adapter with the default backend, if it is among those to be measured."""
-        return [each for each in self.adapters if each.kind == "ours" and each.backend == "table"]
+        """Our own adapter of the alias ``default``, if it is among those to be measured."""
+        mine = self.store.backend
+        return [each for each in self.adapters if each.kind == "ours" and each.backend == mine]
 
     def row(self, measure: str, subject: Subject, **figures: Any) -> Row:
         """Return a line of the result."""

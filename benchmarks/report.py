@@ -19,6 +19,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "best": "best",
         "microseconds": "us/pair",
         "cpu_ms_per_1000": "client CPU ms/1000",
+        "statements": "statements each",
     },
     "save": {
         "adapter": "save() of a row that was read, one core",
@@ -40,6 +41,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "statements": "statements each",
         "cpu_ms_per_1000": "client CPU ms/1000",
         "failures": "errors",
+        "overlaps": "overlaps",
     },
     "fairness": {
         "adapter": "fairness, 8 waiters, hold 1 ms",
@@ -49,13 +51,14 @@ COLUMNS: dict[str, dict[str, str]] = {
         "most_per_least": "most/least",
         "per_second": "grants/s",
         "failures": "errors",
+        "overlaps": "overlaps",
     },
     "failing": {
         "adapter": "failing attempts",
         "kind": "kind",
         "attempts": "attempts",
         "microseconds": "us each",
-        "writes": "to disk",
+        "writes": "written",
         "idle": "idle as long",
         "writes_of_pairs": "of 100 pairs",
     },
@@ -65,6 +68,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "allocated_kb": "allocated kB",
         "rss_kb": "RSS kB",
         "bytes_per_lease": "bytes/lease",
+        "store_bytes_per_lock": "bytes/lock in the store",
     },
     "renewals": {
         "adapter": "leases renewed by one watchdog",

@@ -10,6 +10,7 @@ from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
 from .ours import Ours, OursRow, OursVersion
 from .pglock import PgLock
+from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
 from .swap import BareSwap, BareSwapPolled, DjangoConcurrency
 
@@ -24,11 +25,16 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
         *(*ROW, *VERSION),
     ),
     "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
+    "redis": REDIS,
+    "redlock": REDLOCK,
 }
 
 
-def adapters(store: str, backends: Collection[str]) -> tuple[list[Adapter], list[str]]:
+def adapters(
+    store: str, backends: Collection[str], kinds: Collection[str]
+) -> tuple[list[Adapter], list[str]]:
     """Return those of a store that stand beside these backends, and what to say of absent ones."""
-    made = [kind(store) for kind in ADAPTERS[store] if kind.backend in backends]
+    chosen = [each for each in ADAPTERS[store] if each.backend in backends and each.kind in kinds]
+    made = [each(store) for each in chosen]
     absent = [f"{each.name}: needs {each.missing()}" for each in made if each.missing()]
     return [each for each in made if not each.missing()], absent

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 from ..adapter import Adapter
 from ..bench import Bench, Row
+from ..processes import in_child
 from .rates import rates
 
 __all__ = ["pairs"]
 
+COUNTED = 100
+
 
 def pairs(bench: Bench) -> list[Row]:
-    """Measure pairs per second of each way to take a lock."""
-    return rates(bench, "pairs", bench.adapters, _ready)
+    """Measure pairs per second of each way to take a lock, and what a pair asks of the server."""
+    rows = rates(bench, "pairs", bench.adapters, _ready)
+    if bench.store.in_client:
+        return rows
+    return [
+        {**row, "statements": round(_asked(bench, adapter) / COUNTED, 2)}
+        for row, adapter in zip(rows, bench.adapters, strict=True)
+    ]
 
 
 def _ready(adapter: Adapter) -> Callable[[], None]:
@@ -26,3 +36,23 @@ def _ready(adapter: Adapter) -> Callable[[], None]:
         release(acquire(key))
 
     return pair
+
+
+def _asked(bench: Bench, adapter: Adapter) -> int:
+    """Return what the server was asked for the pairs alone, without connecting and the like."""
+    counts = []
+    for amount in (0, COUNTED):
+        bench.store.settle()
+        before = bench.store.work()
+        in_child(_do, adapter, amount)
+        bench.store.settle()
+        counts.append(bench.store.work() - before)
+    return counts[1] - counts[0]
+
+
+def _do(pipe: Connection, adapter: Adapter, amount: int) -> None:
+    pair = _ready(adapter)
+    pair()
+    for _ in range(amount):
+        pair()
+    adapter.close()

@@ -13,6 +13,8 @@ __all__ = ["save"]
 
 def save(bench: Bench) -> list[Row]:
     """Measure how often a second one instance can be changed and saved."""
+    if not bench.store.has_tables:
+        return []
     return rates(bench, "save", savers(), _ready)
 
 

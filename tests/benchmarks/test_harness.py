@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measures.waiting import OverlapError, check_overlaps
+from benchmarks.adapter import Kind
+from benchmarks.measures.waiting import Hold, OverlapError, count_overlaps
 from benchmarks.report import report
 from benchmarks.targets import judge
 from tests.servers import DATABASES, chosen
@@ -99,10 +100,15 @@ def test_an_unknown_word_is_refused() -> None:
 
 
 def test_overlapping_holds_are_found() -> None:
-    """Fail on the first instant that two had the lock."""
-    check_overlaps("good", [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)])
-    with pytest.raises(OverlapError, match="bad"):
-        check_overlaps("bad", [(1.0, 2.0, 0), (1.999, 3.0, 1)])
+    """Fail on the first instant that two had our lock, and count those of a peer."""
+    good: list[Hold] = [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)]
+    bad: list[Hold] = [(1.0, 2.0, 0), (1.999, 3.0, 1), (2.5, 4.0, 2), (4.0, 5.0, 0)]
+    assert count_overlaps("good", "ours", good) == count_overlaps("good", "peer", good) == 0
+    kinds: tuple[Kind, ...] = ("ours", "floor")
+    for kind in kinds:
+        with pytest.raises(OverlapError, match="bad"):
+            count_overlaps("bad", kind, bad)
+    assert count_overlaps("bad", "peer", bad) == 2
 
 
 def test_row_locks_and_saves_are_judged() -> None:
