@@ -1,7 +1,7 @@
 # Thin: scripts/setup prepares .venv, the lines below run the tools in it.
 #
 #   STORES   what `make test` and `make bench` run against; every store but sqlite is a real server,
-#            started for them on a private port
+#            started for them on a private port. redlock, five Redis servers, is only measured
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
@@ -11,6 +11,9 @@ ARGS ?=
 RUN := .venv/bin/python
 empty :=
 comma := ,
+
+# What is measured by default is more than what is a store of the tests.
+MEASURED = $(if $(filter file,$(origin STORES)),$(ALL_STORES) redlock,$(STORES))
 
 # Only all tests on all stores are held to the floor of coverage.
 WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
@@ -49,8 +52,8 @@ else
 endif
 
 bench:
-	@scripts/setup bench $(STORES)
-	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(filter-out redis,$(STORES)))) $(ARGS)
+	@scripts/setup bench $(MEASURED)
+	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) $(ARGS)
 
 lint:
 	@scripts/setup tools

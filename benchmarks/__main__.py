@@ -1,10 +1,10 @@
 """Measure locks beside the bare statements and beside other libraries.
 
-    python -m benchmarks [--stores sqlite,postgresql] [--only pairs,handover] [--rounds 5]
-                         [--quick] [--json out.json]
+    python -m benchmarks [--stores sqlite,redis] [--backends row] [--kinds ours,floor]
+                         [--only pairs,handover] [--rounds 5] [--quick] [--json out.json]
 
 Prints a table for each store and measurement, and the targets with what was reached. It starts
-private servers of its own, which wait for the disk at each commit.
+private servers of its own; those of the databases wait for the disk at each commit.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterable
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from .adapter import Backend, Kind
 from .adapters import adapters
 from .bench import Bench, Row
 from .measures import MEASURES
 from .processes import in_child
 from .report import report
+from .savers import savers
 from .stores import STORES, Store, set_up_django
 from .targets import judge
 
+BACKENDS: tuple[Backend, ...] = ("table", "row", "version", "redis", "redlock")
+KINDS: tuple[Kind, ...] = ("ours", "floor", "peer")
 QUICK: dict[str, Any] = {
     "rounds": 3,
     "slice": 0.03,
@@ -59,7 +65,7 @@ def main() -> None:
     rows: list[Row] = []
     errors: list[str] = []
     for name in options.stores:
-        more, failed = _measure(STORES[name](), options.only, settings)
+        more, failed = _measure(STORES[name](), options, settings)
         rows, errors = rows + more, errors + failed
     about["load_after"] = os.getloadavg()
     verdicts = judge(rows)
@@ -81,23 +87,23 @@ def main() -> None:
         sys.exit("\n".join(["FAILED", *errors]))
 
 
-def _measure(store: Store, measures: list[str], settings: dict[str, Any]) -> _Answer:
-    usable, absent = adapters(store.name)
+def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]) -> _Answer:
+    usable, absent = adapters(store.name, options.backends, options.kinds)
     for reason in absent:
         print(f"left out on {store.name}: {reason}", file=sys.stderr)
     try:
         store.start()
         bench = Bench(store=store, adapters=usable, **settings)
         # Django is set up once in a process, so each store has one.
-        return in_child(_in_store_process, bench, measures)
+        return in_child(_in_store_process, bench, options.only)
     finally:
         store.stop()
 
 
 def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _Answer:
-    needed = {name for each in bench.adapters for name in each.needs}
-    apps = [app for app in (*bench.store.apps, "db_mutex") if app in needed]
-    set_up_django(bench.store, apps)
+    tables = savers() if bench.store.has_tables else []
+    needed = [each.apps for each in bench.adapters] + [each.apps for each in tables]
+    set_up_django(bench.store, list(dict.fromkeys(chain(*needed))))
     rows, errors = [], []
     for measure in measures:
         try:
@@ -112,6 +118,8 @@ def _options() -> argparse.Namespace:
         prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--stores", type=_words(STORES), default=list(STORES))
+    parser.add_argument("--backends", type=_words(BACKENDS), default=list(BACKENDS))
+    parser.add_argument("--kinds", type=_words(KINDS), default=list(KINDS))
     parser.add_argument("--only", type=_words(MEASURES), default=list(MEASURES))
     parser.add_argument("--rounds", type=int, help="of pairs (11)")
     parser.add_argument("--leases", type=int, help="that the watchdog renews (50000)")
@@ -120,7 +128,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _words(known: dict[str, Any]) -> Any:
+def _words(known: Iterable[str]) -> Any:
     def words(text: str) -> list[str]:
         chosen = text.split(",")
         if unknown := sorted(set(chosen) - set(known)):

@@ -8,8 +8,9 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
-__all__ = ["RETRY", "Adapter", "Kind", "Polled"]
+__all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled"]
 
+Backend = Literal["table", "row", "version", "redis", "redlock"]
 Kind = Literal["ours", "floor", "peer"]
 
 RETRY = 0.05  # seconds between two attempts, where a library leaves the waiting to its user
@@ -23,8 +24,12 @@ class Adapter(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    backend: ClassVar[Backend] = "table"
+    """The backend of ours that it stands beside."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Modules that have to be installed."""
+    apps: ClassVar[tuple[str, ...]] = ()
+    """What Django's INSTALLED_APPS needs for it."""
     waits: ClassVar[bool] = True
     """Whether `acquire` waits for a lock that is held; without, only pairs are measured."""
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from .adapter import Adapter
+from .adapter import Adapter, Kind
 from .stores import Store
 
-__all__ = ["Bench", "Row"]
+__all__ = ["Bench", "Row", "Subject"]
+
+T = TypeVar("T")
 
 Row = dict[str, Any]
 """One line of a result: measure, store, adapter, kind, and figures by their names."""
+
+
+class Subject(Protocol):
+    """What a line of a result is about."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Kind: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +51,21 @@ class Bench:
         return [adapter for adapter in self.adapters if adapter.waits]
 
     @property
-    def ours(self) -> Adapter:
-        """Our own adapter."""
-        return next(adapter for adapter in self.adapters if adapter.kind == "ours")
+    def ours(self) -> list[Adapter]:
+        """Our own adapter of the alias ``default``, if it is among those to be measured."""
+        mine = self.store.backend
+        return [each for each in self.adapters if each.kind == "ours" and each.backend == mine]
 
-    def row(self, measure: str, adapter: Adapter, **figures: Any) -> Row:
+    def row(self, measure: str, subject: Subject, **figures: Any) -> Row:
         """Return a line of the result."""
-        who = {"store": self.store.name, "adapter": adapter.name, "kind": adapter.kind}
+        who = {"store": self.store.name, "adapter": subject.name, "kind": subject.kind}
         return {"measure": measure, **who, **figures}
 
-    def rotated(self, adapters: list[Adapter], rounds: int) -> Iterator[list[Adapter]]:
-        """Yield the adapters once a round, each round beginning with another one."""
+    def rotated(self, subjects: list[T], rounds: int) -> Iterator[list[T]]:
+        """Yield the subjects once a round, each round beginning with another one."""
         for number in range(rounds):
-            first = number % len(adapters)
-            yield adapters[first:] + adapters[:first]
+            first = number % len(subjects)
+            yield subjects[first:] + subjects[:first]
 
     def say(self, text: str) -> None:
         """Tell whoever waits what is being done."""

@@ -19,6 +19,16 @@ COLUMNS: dict[str, dict[str, str]] = {
         "best": "best",
         "microseconds": "us/pair",
         "cpu_ms_per_1000": "client CPU ms/1000",
+        "statements": "statements each",
+    },
+    "save": {
+        "adapter": "save() of a row that was read, one core",
+        "kind": "kind",
+        "per_second": "saves/s",
+        "quartiles": "quartiles",
+        "best": "best",
+        "microseconds": "us/save",
+        "cpu_ms_per_1000": "client CPU ms/1000",
     },
     "handover": {
         "adapter": "hand-over, hold 2 ms",
@@ -31,6 +41,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "statements": "statements each",
         "cpu_ms_per_1000": "client CPU ms/1000",
         "failures": "errors",
+        "overlaps": "overlaps",
     },
     "fairness": {
         "adapter": "fairness, 8 waiters, hold 1 ms",
@@ -40,13 +51,14 @@ COLUMNS: dict[str, dict[str, str]] = {
         "most_per_least": "most/least",
         "per_second": "grants/s",
         "failures": "errors",
+        "overlaps": "overlaps",
     },
     "failing": {
         "adapter": "failing attempts",
         "kind": "kind",
         "attempts": "attempts",
         "microseconds": "us each",
-        "writes": "to disk",
+        "writes": "written",
         "idle": "idle as long",
         "writes_of_pairs": "of 100 pairs",
     },
@@ -56,6 +68,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "allocated_kb": "allocated kB",
         "rss_kb": "RSS kB",
         "bytes_per_lease": "bytes/lease",
+        "store_bytes_per_lock": "bytes/lock in the store",
     },
     "renewals": {
         "adapter": "leases renewed by one watchdog",
@@ -80,7 +93,7 @@ def report(rows: list[Row], verdicts: list[Verdict]) -> str:
             mine = [row for row in rows if (row["store"], row["measure"]) == (store, measure)]
             if mine:
                 head, body = list(columns.values()), [[row.get(c) for c in columns] for row in mine]
-                if measure == "pairs":
+                if measure in ("pairs", "save"):
                     _add_ratios(head, body, mine)
                 parts.append(f"{store}\n{table(head, body)}")
     if verdicts:

@@ -86,6 +86,7 @@ class Hold:
         "max_hold",
         "mutex",
         "on_lost",
+        "orphaned",
         "party",
         "place",
         "reason",
@@ -125,6 +126,7 @@ class Hold:
 
     def adopt(self) -> None:
         """Make the calling thread or task the holder."""
+        self.orphaned = False  # whether the watchdog has seen that its holder ended
         who, self.flow, self.chain = party()
         self.party = weakref.ref(who)
         _registry[self._index(who)] = self

@@ -113,9 +113,14 @@ class Lease(Saves):
         self._hold.tell_when_lost(lambda hold: events.submit(lambda: callback(make(hold))))
 
     def adopt(self) -> None:
-        """Make the calling thread or task the holder: re-entry and renewal go by it from now on."""
+        """Make the calling thread or task the holder: re-entry and renewal go by it from now on.
+
+        Also renewal that had stopped because the thread or task before it has ended. Raises
+        LeaseLostError when that was too long ago.
+        """
         self.check()
         self._hold.adopt()
+        watchdog.watch(self._hold)
 
     # -- renew -------------------------------------------------------------------------------------
 

@@ -93,12 +93,15 @@ def wants_renewal(hold: Hold, now: float) -> bool:
         hold.renewing = False  # a test's, whose database is gone: nothing to tell anybody
         return False
     if not hold.holder_lives():
+        if hold.orphaned:
+            return False
+        hold.orphaned = True  # until another thread or task adopts it
         why = "the thread or task that took it has ended (hand it over by lease.adopt())"
     elif hold.max_hold is not None and now >= hold.acquired + hold.max_hold:
+        hold.renewing = False
         why = f"it has been held for MAX_HOLD = {hold.max_hold:g} s"
     else:
         return True
-    hold.renewing = False
     name, alias = hold.claim.name, hold.backend.alias
     logger.warning("Lock %.200r of alias %r is not renewed any more: %s", name, alias, why)
     return False

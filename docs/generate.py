@@ -30,6 +30,7 @@ from django_distlock.backends.base import BaseLockBackend  # noqa: E402
 from django_distlock.backends.dummy import DummyBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
 from django_distlock.backends.redis import RedisBackend  # noqa: E402
+from django_distlock.backends.redlock import RedlockBackend  # noqa: E402
 from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa: E402
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
@@ -41,6 +42,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     VersionBackend,
     RowBackend,
     RedisBackend,
+    RedlockBackend,
     LocMemBackend,
     DummyBackend,
 )
@@ -70,10 +72,10 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
         postgresql,
         table_sql.PG_NOW,
         {
-            "NOTE": "Say what the session is about, before it asks",
+            "SET_UP": "A connection of our own is told once; behind a pooler, in each transaction",
+            "NOTE": "Say what the session is about, before it asks, in a transaction of its own",
             "LOCK": "Lock the row if it is free, and draw the token; in the same round trip",
-            "WAIT": "Wait for the row (the limit is five minutes, then the wait is begun anew)",
-            "DRAW": "Draw the token after a wait",
+            "WAIT": "Wait for the row, then draw the token",
             "MAKE": "Make the row of a name never seen by this process",
             "HELD": "Who holds what",
         },
@@ -84,8 +86,7 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
         {
             "LIMITS": "Limit being idle, when a session has another ttl than before",
             "LOCK": "Lock the row if it is free, and draw the token",
-            "WAIT": "Wait for the row (the limit is five minutes, then the wait is begun anew)",
-            "DRAW": "Draw the token after a wait",
+            "WAIT": "Wait for the row, then draw the token",
             "FREE": "Release, followed by `COMMIT`",
             "MAKE": "Make the row of a name never seen by this process, if it is not there",
             "HOLDERS": "Who holds what, read at READ UNCOMMITTED",

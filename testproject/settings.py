@@ -5,6 +5,7 @@ Nothing has to be set. These environment variables change the defaults:
 ``SHOP_DATABASE``   a ``DATABASES`` entry as JSON, used in place of the SQLite file
 ``SHOP_DISTLOCKS``  more ``DISTLOCKS`` aliases as JSON, added to ``default``
 ``SHOP_REDIS``      the URL of a Redis, for the aliases "redis", "redis-transactions" and "getset"
+``SHOP_REDLOCK``    the URLs of three or five of them, with spaces between, for the alias "redlock"
 ``SHOP_BROKER``     the URL of a broker for Celery; without it tasks run where they are sent
 ``SHOP_DEBUG``      ``0`` turns debug pages off
 """
@@ -100,6 +101,11 @@ if "SHOP_REDIS" in os.environ:
     REDIS_LOCKS["getset"] = {
         "BACKEND": "testproject.unsafe.getset.GetSetBackend",
         "LOCATION": os.environ["SHOP_REDIS"],
+    }
+if "SHOP_REDLOCK" in os.environ:
+    REDIS_LOCKS["redlock"] = {
+        "BACKEND": "django_distlock.backends.redlock.RedlockBackend",
+        "LOCATION": os.environ["SHOP_REDLOCK"].split(),
     }
 
 DISTLOCKS: dict[str, Any] = {

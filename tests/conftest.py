@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
+from tests import redlock
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen
 
 SERVERS: dict[str, DatabaseServer] = {}
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
             SERVERS[store] = kind().start()
             databases[store] = SERVERS[store].create_database("distlock")
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
+    redlock.start()
     os.environ.pop("DISTLOCK_TEST_REDIS", None)
     if "redis" in chosen():
         REDIS.append(Redis().start())
@@ -86,6 +88,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the servers; their folders go with them."""
     for server in (*SERVERS.values(), *REDIS):
         server.stop()
+    redlock.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()

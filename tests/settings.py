@@ -10,6 +10,8 @@ import json
 import os
 from typing import Any
 
+from tests import redlock
+
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 
 ISOLATED: dict[str, dict[str, dict[str, Any]]] = {
@@ -74,6 +76,8 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
         if name not in ("default", "memory")
     },
 }
+
+DISTLOCKS |= redlock.aliases()
 
 REDIS = os.environ.get("DISTLOCK_TEST_REDIS", "")
 CACHES: dict[str, dict[str, Any]] = {

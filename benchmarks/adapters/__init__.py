@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..adapter import Adapter
 from .db_mutex import DbMutex
+from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
-from .ours import Ours
+from .ours import Ours, OursRow, OursVersion
 from .pglock import PgLock
+from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
+from .swap import BareSwap, BareSwapPolled, DjangoConcurrency
 
 __all__ = ["ADAPTERS", "adapters"]
 
+ROW = (OursRow, BareForUpdate, SelectForUpdate)
+VERSION = (OursVersion, BareSwap, BareSwapPolled, DjangoConcurrency)
 ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
-    "sqlite": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete),
-    "postgresql": (Ours, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
-    "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete),
+    "sqlite": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *VERSION),
+    "postgresql": (
+        *(Ours, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
+        *(*ROW, *VERSION),
+    ),
+    "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
+    "redis": REDIS,
+    "redlock": REDLOCK,
 }
 
 
-def adapters(store: str) -> tuple[list[Adapter], list[str]]:
-    """Return the adapters of a store, and what is to be said of those that cannot be used."""
-    made = [kind(store) for kind in ADAPTERS[store]]
+def adapters(
+    store: str, backends: Collection[str], kinds: Collection[str]
+) -> tuple[list[Adapter], list[str]]:
+    """Return those of a store that stand beside these backends, and what to say of absent ones."""
+    chosen = [each for each in ADAPTERS[store] if each.backend in backends and each.kind in kinds]
+    made = [each(store) for each in chosen]
     absent = [f"{each.name}: needs {each.missing()}" for each in made if each.missing()]
     return [each for each in made if not each.missing()], absent

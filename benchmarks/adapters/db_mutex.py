@@ -16,6 +16,7 @@ class DbMutex(Polled):
     name = "django-db-mutex"
     kind = "peer"
     needs = ("db_mutex",)
+    apps = ("db_mutex",)
 
     def open(self) -> None:
         """Connect."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..adapter import Adapter
 
 if TYPE_CHECKING:
     from django_distlock import Lock
 
-__all__ = ["Ours"]
+__all__ = ["Ours", "OursRow", "OursVersion"]
 
 
 class Ours(Adapter):
@@ -17,6 +17,7 @@ class Ours(Adapter):
 
     name = "django-distlock"
     kind = "ours"
+    alias: ClassVar[str] = "default"
 
     def open(self) -> None:
         """Connect as a program does: by its first lock."""
@@ -32,7 +33,7 @@ class Ours(Adapter):
 
     def acquire(self, key: str) -> Lock:
         """Enter the block; the alias's WAIT is longer than any measurement."""
-        guard = self._lock(key, using="default")
+        guard = self._lock(key, using=self.alias)
         guard.__enter__()
         return guard
 
@@ -42,6 +43,22 @@ class Ours(Adapter):
 
     def try_acquire(self, key: str) -> Any:
         """Attempt once."""
-        guard = self._lock(key, using="default", wait=0)
+        guard = self._lock(key, using=self.alias, wait=0)
         lease = guard.acquire()
         return None if lease is None else lease
+
+
+class OursRow(Ours):
+    """The same with the row backend."""
+
+    name = "django-distlock row"
+    backend = "row"
+    alias = "row"
+
+
+class OursVersion(Ours):
+    """The same with the version backend."""
+
+    name = "django-distlock version"
+    backend = "version"
+    alias = "version"

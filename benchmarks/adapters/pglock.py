@@ -15,6 +15,7 @@ class PgLock(Adapter):
     name = "django-pglock"
     kind = "peer"
     needs = ("pglock", "pgactivity")
+    apps = ("pgactivity", "pglock")
 
     def open(self) -> None:
         """Connect."""

@@ -11,6 +11,7 @@ from .handover import handover
 from .memory import memory
 from .pairs import pairs
 from .renewals import renewals
+from .save import save
 
 __all__ = ["MEASURES"]
 
@@ -21,4 +22,5 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "failing": failing,
     "memory": memory,
     "renewals": renewals,
+    "save": save,
 }

@@ -30,6 +30,7 @@ def fairness(bench: Bench) -> list[Row]:
                 most_per_least=round(most / max(least, 1), 3),
                 per_second=round(sum(done.grants) / bench.fairness, 1),
                 failures=done.failures,
+                overlaps=done.overlaps,
             )
         )
     return rows

@@ -58,7 +58,7 @@ def _row(
         "statements": round(work[adapter.name] / taken, 2),
         "cpu_ms_per_1000": round(sum(one.cpu for one in seen) / taken * 1e6),
         "failures": sum(one.failures for one in seen),
-        "overlaps": 0,  # else the run had failed
+        "overlaps": sum(one.overlaps for one in seen),
     }
     if times:
         figures["p50_us"] = round(_part(times, 0.5) * 1e6)

@@ -1,4 +1,4 @@
-"""How much memory the leases take that a process holds."""
+"""How much memory the leases take that a process holds, there and in the store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from pathlib import Path
 
 from ..bench import Bench, Row
 from ..processes import in_child
+from ..stores import Store
 
 __all__ = ["memory", "resident"]
 
 
 def memory(bench: Bench) -> list[Row]:
     """Measure, in two processes, what Python allocated and by how much the process grew."""
+    if not bench.ours:
+        return []
     bench.say(f"memory of {bench.held} leases")
-    allocated = in_child(_hold, bench.held, True)
-    grown = in_child(_hold, bench.held, False)
+    # In the store by the first of them: what is released leaves a little behind.
+    allocated, stored = in_child(_hold, bench.held, True, bench.store)
+    grown, _ = in_child(_hold, bench.held, False, bench.store)
     figures = {"leases": bench.held, "allocated_kb": allocated // 1024, "rss_kb": grown // 1024}
     per = {"bytes_per_lease": round(allocated / bench.held)}
-    return [bench.row("memory", bench.ours, **figures, **per)]
+    if stored is not None:
+        per["store_bytes_per_lock"] = round(stored / bench.held)
+    return [bench.row("memory", bench.ours[0], **figures, **per)]
 
 
-def _hold(pipe: Connection, leases: int, trace: bool) -> int:
+def _hold(pipe: Connection, leases: int, trace: bool, store: Store) -> tuple[int, int | None]:
     from django_distlock import lock
 
     with lock("memory:first"):
@@ -33,7 +39,9 @@ def _hold(pipe: Connection, leases: int, trace: bool) -> int:
     if trace:
         tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0] if trace else resident()
+    stored_before = store.memory()
     held = [lock(f"memory:{number}", ttl=300).acquire(wait=0) for number in range(leases)]
+    stored_after = store.memory()
     gc.collect()
     after = tracemalloc.get_traced_memory()[0] if trace else resident()
     tracemalloc.stop()
@@ -43,7 +51,10 @@ def _hold(pipe: Connection, leases: int, trace: bool) -> int:
             lease.release()
     if lost:
         raise RuntimeError(f"{lost} of {leases} leases were not obtained or were lost")
-    return after - before
+    stored = None
+    if stored_before is not None and stored_after is not None:
+        stored = stored_after - stored_before
+    return after - before, stored
 
 
 def resident() -> int:

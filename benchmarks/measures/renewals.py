@@ -15,9 +15,11 @@ __all__ = ["renewals"]
 
 def renewals(bench: Bench) -> list[Row]:
     """Hold 50,000 leases for longer than their ttl, and count those that are lost."""
+    if not bench.ours:
+        return []
     bench.say(f"{bench.renewed} leases renewed for {bench.renewing:g} s")
     figures = in_child(_hold, bench.renewed, bench.renewing, bench.ttl)
-    return [bench.row("renewals", bench.ours, ttl=bench.ttl, **figures)]
+    return [bench.row("renewals", bench.ours[0], ttl=bench.ttl, **figures)]
 
 
 def _hold(pipe: Connection, leases: int, seconds: float, ttl: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from tests.backends.outages import COMMAND, Place
-from tests.backends.tools import LOCMEM, STORES, TABLE, Cell, database_alias, lock_alias
+from tests.backends.tools import LIMIT, LOCMEM, STORES, TABLE, Cell, database_alias, lock_alias
 from tests.conftest import SERVERS
 from tests.servers import DATABASES, DatabaseServer
 
@@ -53,6 +53,16 @@ def case(request: pytest.FixtureRequest) -> Case:
 def store(request: pytest.FixtureRequest) -> str:
     """Each database of this run that is both an alias of DATABASES and of DISTLOCKS."""
     return str(request.param)
+
+
+@pytest.fixture
+def alias(store: str) -> Iterator[str]:
+    """An alias of the test's own; at its end nothing is left of those who waited."""
+    from tests.backends.rooms import eventually, left  # needs Django's set-up, which comes later
+
+    with lock_alias(f"{store}-rooms", LOCATION=store, WAIT=LIMIT) as opened:
+        yield opened
+        eventually(lambda: left(opened))
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 from django.core.management import call_command
@@ -16,7 +16,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
-from django_distlock import LockBackendError, lock
+from django_distlock import Lease, LockBackendError, lock
 from django_distlock.backends.table import room
 from django_distlock.flow import QUEUE_LIMIT
 from django_distlock.testing.processes import Process
@@ -49,14 +49,6 @@ MARGIN = 1.0
 """Seconds that a busy machine may take for what is done at once."""
 
 
-@pytest.fixture
-def alias(store: str) -> Iterator[str]:
-    """An alias of the test's own; at its end nothing is left of those who waited."""
-    with lock_alias(f"{store}-rooms", LOCATION=store, WAIT=LIMIT) as opened:
-        yield opened
-        eventually(lambda: left(opened))
-
-
 # -- other processes -------------------------------------------------------------------------------
 
 where_they_queue = pytest.mark.parametrize(
@@ -76,14 +68,24 @@ async def until_in_line(alias: str) -> None:
         await asyncio.sleep(0.005)
 
 
+@asynccontextmanager
+async def one_in_the_room(
+    alias: str, store: str, name: str, **options: float
+) -> AsyncIterator[tuple[Lease, Process]]:
+    """Hold the lock, and have another process wait in its room; nobody may be left there."""
+    first = await lock(name, using=alias).aacquire()
+    assert first is not None
+    async with Process("sync", store) as other:
+        other.tell("acquire", name=name, wait=LIMIT, options=options)
+        await until_taken(store, name)
+        yield first, other
+    await until_taken(store, name, taken=False)
+
+
 @where_they_queue
 def test_a_killed_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
     async def main() -> None:
-        first = await lock(name, using=alias).aacquire()
-        assert first is not None
-        async with Process("sync", store) as other:
-            other.tell("acquire", name=name, wait=LIMIT, options={"ttl": 0.8})
-            await until_taken(store, name)
+        async with one_in_the_room(alias, store, name, ttl=0.8) as (first, other):
             await first.arelease()
             await asyncio.to_thread(other._read)  # it has the lock, and is inside
             waiting = asyncio.create_task(lock(name, using=alias).aacquire())
@@ -94,7 +96,6 @@ def test_a_killed_keeper_of_the_room_holds_nobody_up(alias: str, store: str, nam
             assert lease is not None
             assert time.monotonic() - killed < 0.8 + MARGIN
             await lease.arelease()
-        await until_taken(store, name, taken=False)
 
     asyncio.run(main())
 
@@ -102,11 +103,7 @@ def test_a_killed_keeper_of_the_room_holds_nobody_up(alias: str, store: str, nam
 @where_they_queue
 def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> None:
     async def main() -> None:
-        first = await lock(name, using=alias).aacquire()
-        assert first is not None
-        async with Process("sync", store) as other:
-            other.tell("acquire", name=name, wait=LIMIT, options={})
-            await until_taken(store, name)
+        async with one_in_the_room(alias, store, name) as (first, other):
             waiting = asyncio.create_task(lock(name, using=alias).aacquire())
             await until_in_line(alias)
             await other.kill()
@@ -116,7 +113,6 @@ def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> N
             lease = await waiting
             assert lease is not None
             await lease.arelease()
-        await until_taken(store, name, taken=False)
 
     asyncio.run(main())
 
@@ -124,11 +120,7 @@ def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> N
 @where_they_queue
 def test_a_stopped_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
     async def main() -> None:
-        first = await lock(name, using=alias).aacquire()
-        assert first is not None
-        async with Process("sync", store) as other:
-            other.tell("acquire", name=name, wait=LIMIT, options={"ttl": 0.8})
-            await until_taken(store, name)
+        async with one_in_the_room(alias, store, name, ttl=0.8) as (first, other):
             other._popen.send_signal(signal.SIGSTOP)
             try:
                 waiting = asyncio.create_task(lock(name, using=alias).aacquire())

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measures.waiting import OverlapError, check_overlaps
+from benchmarks.adapter import Kind
+from benchmarks.measures.waiting import Hold, OverlapError, count_overlaps
 from benchmarks.report import report
 from benchmarks.targets import judge
+from tests.servers import DATABASES, chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +43,7 @@ def strict(text: str) -> Any:
 def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
     """Measure everything but many leases, for a moment, on SQLite."""
     file = tmp_path / "out.json"
-    measures = "pairs,handover,fairness,failing"
+    measures = "pairs,handover,fairness,failing,save"
     words = (
         "--stores",
         "sqlite",
@@ -61,11 +63,33 @@ def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
     assert {row["store"] for row in rows} == {"sqlite"}
     assert all(row["per_second"] > 0 for row in rows if row["measure"] == "pairs")
     ours = [row for row in rows if row["kind"] == "ours" and row["measure"] == "handover"]
-    assert [row["waiters"] for row in ours] == [2, 4]
+    assert [row["waiters"] for row in ours] == [2, 2, 4, 4]  # the table and the version backend
     assert all(row["samples"] > 0 and row["statements"] >= 2 for row in ours)
     assert "pairs / bare statements" in {target["what"] for target in written["targets"]}
-    for word in ("django-distlock", "bare statements", "pairs/s", "p99 us", "wanted"):
+    pairs = {row["adapter"] for row in rows if row["measure"] == "pairs"}
+    assert {"django-distlock version", "bare compare-and-swap"} < pairs
+    assert "django-distlock row" not in pairs  # which SQLite cannot do
+    saves = {row["adapter"]: row["per_second"] for row in rows if row["measure"] == "save"}
+    assert saves["VersionedModel.save()"] > 0
+    assert saves["plain save()"] > 0
+    for word in ("django-distlock", "bare statements", "pairs/s", "saves/s", "p99 us", "wanted"):
         assert word in done.stdout
+
+
+@pytest.mark.parametrize("store", [store for store in DATABASES if store in chosen()])
+def test_row_locks_stand_beside_the_bare_ones(store: str, tmp_path: Path) -> None:
+    """Measure pairs and hand-overs of the row backend alone, for a moment, on a server."""
+    file = tmp_path / "out.json"
+    words = ("--backends", "row", "--only", "pairs,handover", "--quick", "--rounds", "1")
+    done = run("--stores", store, *words, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    written = strict(file.read_text())
+    for measure in ("pairs", "handover"):
+        seen = {row["adapter"] for row in written["results"] if row["measure"] == measure}
+        assert seen == {"django-distlock row", "bare FOR UPDATE", "select_for_update()"}
+    targets = {target["what"] for target in written["targets"]}
+    assert "django-distlock row: pairs / bare FOR UPDATE" in targets
+    assert "django-distlock row: hand-over p50 / bare FOR UPDATE, 4 waiters" in targets
 
 
 def test_an_unknown_word_is_refused() -> None:
@@ -76,10 +100,41 @@ def test_an_unknown_word_is_refused() -> None:
 
 
 def test_overlapping_holds_are_found() -> None:
-    """Fail on the first instant that two had the lock."""
-    check_overlaps("good", [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)])
-    with pytest.raises(OverlapError, match="bad"):
-        check_overlaps("bad", [(1.0, 2.0, 0), (1.999, 3.0, 1)])
+    """Fail on the first instant that two had our lock, and count those of a peer."""
+    good: list[Hold] = [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)]
+    bad: list[Hold] = [(1.0, 2.0, 0), (1.999, 3.0, 1), (2.5, 4.0, 2), (4.0, 5.0, 0)]
+    assert count_overlaps("good", "ours", good) == count_overlaps("good", "peer", good) == 0
+    kinds: tuple[Kind, ...] = ("ours", "floor")
+    for kind in kinds:
+        with pytest.raises(OverlapError, match="bad"):
+            count_overlaps("bad", kind, bad)
+    assert count_overlaps("bad", "peer", bad) == 2
+
+
+def test_row_locks_and_saves_are_judged() -> None:
+    """Judge each by what stands beside it, and a hand-over by the one with as many waiters."""
+
+    def line(measure: str, adapter: str, **facts: Any) -> dict[str, Any]:
+        return {"store": "postgresql", "measure": measure, "adapter": adapter, **facts}
+
+    row, bare, by_hand = "django-distlock row", "bare FOR UPDATE", "select_for_update()"
+    save, plain, other = "VersionedModel.save()", "plain save()", "django-concurrency save()"
+    rows = [
+        line("pairs", row, times={row: 1.0, bare: 0.9, by_hand: 0.99}),
+        line("handover", row, waiters=2, p50_us=130, statements=2.0),
+        line("handover", bare, waiters=2, p50_us=100),
+        line("handover", row, waiters=8, p50_us=110, statements=2.0),
+        line("handover", bare, waiters=8, p50_us=100),
+        line("save", save, times={save: 1.0, plain: 0.88, other: 1.5}),
+    ]
+    assert {verdict.what: verdict.reached for verdict in judge(rows)} == {
+        f"{row}: pairs / {bare}": True,
+        f"{row}: pairs / {by_hand}": False,
+        f"{row}: hand-over p50 / {bare}, 2 waiters": False,
+        f"{row}: hand-over p50 / {bare}, 8 waiters": True,
+        f"{save}: save / {plain}": True,
+        f"{save}: save / {other}": True,
+    }
 
 
 def test_targets_are_judged_by_their_sign() -> None:

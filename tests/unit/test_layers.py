@@ -43,7 +43,7 @@ LAYERS: list[set[str]] = [
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
 
-BUILT_ON = {"version": "table", "row": "table"}
+BUILT_ON = {"version": "table", "row": "table", "redlock": "redis"}
 """Techniques that share another's table, connections and errors."""
 
 PURE = {

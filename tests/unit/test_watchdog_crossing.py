@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from django_distlock.flow import drift, run
 from django_distlock.held import State
+from django_distlock.lease import Lease
 from django_distlock.signals import lock_renewed
 from django_distlock.upkeep import free, renew_hold
 
@@ -106,6 +108,29 @@ def test_one_hold_that_cannot_be_looked_at_does_not_spoil_the_others(
     assert sound.deadline > before
     assert "odd state" in caplog.text
     assert broken.state is State.ACTIVE
+
+
+def test_who_adopts_an_orphaned_lease_has_it_renewed_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("django_distlock.lease.watchdog", stage.dog)
+    leases: list[Lease] = []
+    first = threading.Thread(target=lambda: leases.append(Lease(stage.take(ttl=TTL))))
+    first.start()
+    first.join()
+    del first
+    (lease,) = leases
+    for _ in range(2):  # at two thirds of the ttl it would be looked at the last time
+        stage.step()
+    assert stage.backend.count("renew") == 0
+    assert caplog.text.count("is not renewed any more") == 1
+    lease.adopt()
+    for _ in range(10):
+        stage.step()
+        lease.check()
+    assert stage.clock() > lease._hold.acquired + 2 * TTL
+    assert stage.backend.count("renew") > 3
+    lease.release()
 
 
 def test_a_committed_grant_is_renewed_and_an_open_one_is_not(stage: Stage) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -89,11 +88,16 @@ class RedisBackend(Looking):
         patience = self._patience(limit)
         if self._scripted is not None and not self._replicas:
             # Nearly always the server knows the script, and this is half the work of a talk.
-            with suppress(self._unknown):
-                command = self._scripted.acquire_at_once(claim, limit > 0)
+            command = self._scripted.acquire_at_once(claim, limit > 0)
+            try:
                 return self._answered(claim, self._clients.ask(command, patience))
+            except self._unknown:
+                return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+        return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+
+    def _converse_to_acquire(self, claim: Claim, limit: float, patience: float) -> Any:
         begin = partial(self._attempt, claim, limit > 0, patience)
-        return self._answered(claim, self._clients.converse(begin, patience))
+        return self._clients.converse(begin, patience)
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt as `try_acquire`, on the event loop."""
@@ -164,10 +168,17 @@ class RedisBackend(Looking):
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
         if self._scripted is not None:
-            with suppress(self._unknown):
-                command = self._scripted.release_at_once(claim)
+            command = self._scripted.release_at_once(claim)
+            try:
                 return bool(self._clients.ask(command, limit, resend=False) == 1)
-        return self._clients.converse(lambda: self._way.release(claim), limit, resend=False)
+            except self._unknown:
+                return self._converse_to_release(claim)
+        return self._converse_to_release(claim)
+
+    def _converse_to_release(self, claim: Claim) -> bool:
+        return self._clients.converse(
+            lambda: self._way.release(claim), self.command_timeout, resend=False
+        )
 
     async def arelease(self, claim: Claim) -> bool:
         """Release as `release`, on the event loop."""

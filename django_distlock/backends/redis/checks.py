@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from .clients import Client
 from .location import Place
 
-__all__ = ["check_deploy"]
+__all__ = ["LIMIT", "check_deploy", "info"]
 
 _DOCS = "docs/reference/checks.md"
 LIMIT = 2.0  # seconds that a check waits for the server
@@ -21,7 +21,7 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
 
     where = f"DISTLOCKS[{alias!r}]: {place.shown}"
     try:
-        facts = {**_info(client, "memory"), **_info(client, "replication")}
+        facts = {**info(client, "memory"), **info(client, "replication")}
     except RedisError as error:
         return [
             Warning(
@@ -52,7 +52,8 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
     return found
 
 
-def _info(client: Client, section: str) -> dict[str, str]:
+def info(client: Client, section: str) -> dict[str, str]:
+    """Return what a server says of itself, by its own names."""
     answer: Any = client.ask(("INFO", section), LIMIT)
     lines = answer.decode("utf-8", "replace").splitlines()
     return {key: value for key, _, value in (line.partition(":") for line in lines) if value}

@@ -58,10 +58,10 @@ class Wire:
     """
 
     def __init__(self, place: Place, limit: float) -> None:
-        from redis.exceptions import ResponseError
+        from redis.exceptions import RedisError, ResponseError
 
         self._place = place
-        self._said = ResponseError
+        self._said, self._failed = ResponseError, RedisError
         self._busy = threading.Lock()
         self._connection = place.connection(limit)
         self._pack = _packer(self._connection)
@@ -70,15 +70,13 @@ class Wire:
 
     def open(self, limit: float) -> None:
         """Connect if need be, and see that an idle connection was not closed by the server."""
-        from redis.exceptions import RedisError
-
         connection = self._connection
         now = time.monotonic()
         if connection.is_connected and now - self._used > FRESH:
             try:
                 if connection.can_read(0):
                     connection.disconnect()  # an answer that nobody waited for
-            except RedisError:
+            except self._failed:
                 connection.disconnect()
             self._limit = 0.0  # looking may have changed the socket's
         self._used = now
@@ -105,8 +103,11 @@ class Wire:
         with self._busy:
             connection, now = self._connection, time.monotonic()
             try:
-                if limit != self._limit or now - self._used > FRESH or not connection.is_connected:
+                if now - self._used > FRESH or not connection.is_connected:
                     self.open(limit)
+                elif limit != self._limit:
+                    self._limit = limit
+                    connection.update_current_socket_timeout(limit)
                 self._used = now
                 connection.send_packed_command(self._pack(command), check_health=False)
                 return connection.read_response(disconnect_on_error=True)
@@ -165,6 +166,9 @@ class NodeClient:
     """A wire for each thread to one Redis."""
 
     def __init__(self, place: Place, limit: float) -> None:
+        from redis.exceptions import ConnectionError
+
+        self._cut_off = ConnectionError
         self.place = place
         self._limit = limit
         self._reset()
@@ -189,12 +193,10 @@ class NodeClient:
         return wire
 
     def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
-        from redis.exceptions import ConnectionError
-
         wire = self.wire()
         try:
             return wire.ask(command, limit)
-        except ConnectionError:
+        except self._cut_off:
             if not resend:
                 raise
             return wire.ask(command, limit)
@@ -205,12 +207,10 @@ class NodeClient:
         return self.converse(lambda: several(commands), limit, resend=resend)
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        from redis.exceptions import ConnectionError
-
         wire = self.wire()
         try:
             return carry_out(begin(), wire.ask_all, limit)
-        except ConnectionError:
+        except self._cut_off:
             if not resend:
                 raise
             # Closed by the server since it was last used, perhaps.

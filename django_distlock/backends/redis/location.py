@@ -57,6 +57,17 @@ class Place:
     nodes: tuple[tuple[str, int], ...] = ()
     """Of a cluster, the nodes that are asked first for all the others."""
 
+    @property
+    def server(self) -> tuple[Any, ...]:
+        """What is equal for two places on one server, whatever the database and the account."""
+        if self.sentinel is not None:
+            return ("sentinel", self.sentinel[0], self.sentinel[1])
+        if self.kind == "unix":
+            return ("unix", self.facts.get("path"))
+        host = str(self.facts.get("host") or "localhost").lower()
+        loopback = host in ("localhost", "::1") or host.startswith("127.")
+        return ("localhost" if loopback else host, int(self.facts.get("port") or 6379))
+
     def connection(self, limit: float) -> Any:
         """Return a connection that is not open yet, and waits up to ``limit`` for anything."""
         from redis import connection
@@ -161,17 +172,21 @@ def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
 
 
 def locate_all(alias: str, location: Any) -> list[Place]:
-    """Return where each of a list of URLs is."""
+    """Return where each of a list of URLs, or of aliases of CACHES, is."""
     where = f"DISTLOCKS[{alias!r}]['LOCATION']"
     if not isinstance(location, list | tuple) or not location:
         raise InvalidLockBackendError(
-            f"{where} is a list of URLs such as 'redis://one:6379/0', not {location!r}."
+            f"{where} is a list of URLs such as 'redis://one:6379/0', or of aliases of CACHES, not "
+            f"{type(location).__name__}."
         )
     places = []
-    for url in location:
-        if not isinstance(url, str) or "://" not in url:
-            raise InvalidLockBackendError(f"{where}: {url!r} is no URL of a Redis.")
-        places.append(_of_url(where, url))
+    for each in location:
+        if not isinstance(each, str):
+            raise InvalidLockBackendError(
+                f"{where} names a server by a URL or an alias of CACHES, not by "
+                f"{type(each).__name__}."
+            )
+        places.append(_of_url(where, each) if "://" in each else _of_cache(where, each))
     return places
 
 

@@ -7,11 +7,7 @@ server's limit on being idle in a transaction, and any statement on the session 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import random
-import select
 import threading
 import time
 from typing import ClassVar
@@ -23,18 +19,19 @@ from ...exceptions import UnsupportedOperationError
 from ...flow import LEAST_PATIENCE
 from ...values import Claim, Grant, Refusal
 from ..table import errors
+from . import pausing
 from .dialect import Dialect, Missing
 from .looking import Looks
 from .session import Ended, Session
 
 __all__ = ["RowBackend"]
 
-NAP = 0.05  # seconds between two looks where the server cannot be waited for
 MOST_KNOWN = 10_000  # names remembered whose row has been made
 MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
 GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
 ABANDONED = 4.0  # seconds without a look after which nobody waits any more
+MOMENT = 0.01  # of the ttl: by which the lease of one who has waited may be shorter
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 
 
@@ -105,10 +102,10 @@ class RowBackend(Looks):
             glance = GLANCE if now - before < GLANCE and wait else 0.0
             if not session.is_answered(glance):
                 return Refusal()
-            if session.run(session.receive, limit):
-                session.token = session.run(lambda: dialect.draw(session, claim), limit)
-                self._lasts(session, claim)
-                return Grant(session.token, claim.ttl)
+            token = dialect.waited(session.run(session.receive, limit))
+            if token is not None:
+                session.token = token
+                return Grant(token, self._left(dialect, session, claim, now, limit))
             self._known.discard(claim.key)  # the row was removed while we waited for it
             session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
         session.token = self._lock_now(dialect, session, claim, limit)
@@ -125,6 +122,21 @@ class RowBackend(Looks):
                 self._refused.clear()  # forgetting costs a question when they are withdrawn
             self._refused.add(claim.owner)
         return Refusal()
+
+    def _left(
+        self, dialect: Dialect, session: Session, claim: Claim, now: float, limit: float
+    ) -> float:
+        """Return what is left of a lease that the server granted at some time since it was asked.
+
+        Its limit runs from then on. So the lease is counted from the question, if that was a moment
+        ago, or else from now, when the server is told to begin anew.
+        """
+        passed = now - session.sent_at
+        if passed > claim.ttl * MOMENT:
+            session.run(lambda: dialect.renew(session, claim), limit)
+            passed = 0.0
+        self._lasts(session, claim)
+        return claim.ttl - passed
 
     def _lock_now(
         self, dialect: Dialect, session: Session, claim: Claim, limit: float
@@ -284,38 +296,11 @@ class RowBackend(Looks):
 
     def pause(self, claim: Claim, seconds: float) -> None:
         """Return when the server has answered the waiting statement."""
-        descriptor = self._watched(claim)
-        if descriptor is None:
-            time.sleep(min(seconds, _nap()))
-            return
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(seconds * 1000)
-        finally:
-            os.close(descriptor)
+        pausing.pause(self._watched(claim), seconds)
 
     async def apause(self, claim: Claim, seconds: float) -> None:
         """Pause on the event loop, which watches the socket; it occupies no thread."""
-        descriptor = self._watched(claim)
-        if descriptor is None:
-            await asyncio.sleep(min(seconds, _nap()))
-            return
-        loop = asyncio.get_running_loop()
-        answered = asyncio.Event()
-        try:
-            loop.add_reader(descriptor, answered.set)
-            try:
-                async with asyncio.timeout(seconds):
-                    await answered.wait()
-            except TimeoutError:
-                return
-            finally:
-                loop.remove_reader(descriptor)
-        except NotImplementedError:  # an event loop that cannot watch sockets
-            await asyncio.sleep(min(seconds, _nap()))
-        finally:
-            os.close(descriptor)
+        await pausing.apause(self._watched(claim), seconds)
 
     def _watched(self, claim: Claim) -> int | None:
         session = self._held(claim)
@@ -343,7 +328,3 @@ class RowBackend(Looks):
         self._mutex = threading.Lock()
         self._parents |= frozenset(sessions)
         self._pool.forget_parent(list(sessions.values()))
-
-
-def _nap() -> float:
-    return NAP * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing

@@ -7,7 +7,7 @@ from django.db import connections
 
 from ..table.checks import check as check_table
 
-__all__ = ["check", "no_mysql", "permission", "refusal"]
+__all__ = ["check", "no_mysql", "permission", "pooler", "refusal"]
 
 _DOCS = "docs/reference/checks.md"
 _INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
@@ -41,6 +41,15 @@ def permission(database: str) -> str:
     return (
         "To break a row lock its session is ended, which this account may not do: connect as the "
         "account of the holder, or GRANT CONNECTION ADMIN ON *.* TO it"
+    )
+
+
+def pooler(database: str) -> str:
+    """Return what to do when a pooler in transaction mode gives no answer."""
+    return (
+        f"DATABASES[{database!r}] seems to be behind a pooler, of whose connections each row lock "
+        "keeps one for as long as it is held or waited for: give the locks an alias of DATABASES "
+        "that goes past the pooler, raise the size of its pool, or use the table backend"
     )
 
 

@@ -53,14 +53,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def send_wait(self, session: Session, claim: Claim) -> None:
-        """Send the statement that waits for the row."""
+        """Send what waits for the row, and then draws the token.
+
+        Only then: drawn together with the wait it would be as old as its beginning.
+        """
 
     @abstractmethod
-    def draw(self, session: Session, claim: Claim) -> int:
-        """Draw the token of a row that was waited for, in a statement of its own.
-
-        Drawn in the one that waited it would be as old as the beginning of the wait.
-        """
+    def waited(self, row: Row | None) -> int | None:
+        """Return the token that the answer to that brings; None if the row was gone."""
 
     @abstractmethod
     def renew(self, session: Session, claim: Claim) -> None:

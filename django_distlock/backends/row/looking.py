@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -15,7 +14,8 @@ from ...names import unreadable
 from ...values import Cleaned, CleanPolicy, LockInfo, Note
 from ..base import BaseLockBackend
 from ..table import errors
-from ..table.located import InDatabase
+from ..table.located import InDatabase, moment
+from ..table.options import whole_number
 from . import checks
 from .dialect import Dialect
 from .mariadb import MariaDB
@@ -28,16 +28,7 @@ __all__ = ["Looks"]
 T = TypeVar("T")
 
 PAGE = 500
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _count(least: int) -> Callable[[Any], int]:
-    def judge(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"a whole number from {least} on is expected, not {value!r}")
-        return value
-
-    return judge
+MOST = 10_000  # connections that an option may ask for
 
 
 class Looks(InDatabase):
@@ -46,8 +37,8 @@ class Looks(InDatabase):
     tables = "row"
     options: ClassVar[OptionSpec] = {
         **BaseLockBackend.options,
-        "CONNECTIONS": _count(1),
-        "IDLE": _count(0),
+        "CONNECTIONS": whole_number(1, MOST),
+        "IDLE": whole_number(0, MOST),
     }
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
@@ -105,7 +96,7 @@ class Looks(InDatabase):
             holder=seen.holder,
             fencing_token=int(token),
             # The token is the clock at the grant, unless the clock was set back.
-            acquired_at=_EPOCH + timedelta(microseconds=int(token)),
+            acquired_at=moment(int(token)),
             expires_at=None,
             metadata=seen.metadata,
             owner=owner,
@@ -131,6 +122,9 @@ class Looks(InDatabase):
     def remedy(self, error: Exception) -> str:
         if isinstance(error, Exhausted):
             return "Hold fewer locks at a time, or raise OPTIONS 'CONNECTIONS' and the server's own"
+        settings = connections[self.database].settings_dict
+        if isinstance(error, errors.Overdue) and settings.get("DISABLE_SERVER_SIDE_CURSORS"):
+            return checks.pooler(self.database)
         driver: Any = error.__cause__ or error
         codes = {getattr(driver, "sqlstate", None), *driver.args[:1]}
         if self._chosen is not None and codes & self._chosen.refused:

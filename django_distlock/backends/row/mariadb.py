@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from django.db.utils import DatabaseError, OperationalError
+from django.db.utils import OperationalError
 
 from ...values import Claim
 from ..table.sql import MY_NOW
@@ -33,25 +33,30 @@ _GRANT: Final = f"""UPDATE distlock_row
      owner = %(owner)s, name = %(name)s, note = %(note)s
  WHERE digest = %(key)s"""
 # Without a wait the time of the statement is that of the lock.
-LOCK: Final = ("START TRANSACTION", f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {_GRANT}")
-WAIT: Final = """SET STATEMENT max_statement_time = %s, innodb_lock_wait_timeout = %s FOR
-SELECT token FROM distlock_row WHERE digest = %s FOR UPDATE"""
-DRAW: Final = _GRANT
-FREE: Final = """UPDATE distlock_row SET owner = '', session = 0, note = ''
+_AT_ONCE: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {_GRANT}"
+LOCK: Final = ("START TRANSACTION", _AT_ONCE)
+# Two statements, because the time of the one that waits is that of its beginning.
+WAIT: Final = (
+    """SET STATEMENT max_statement_time = %(most)s, innodb_lock_wait_timeout = %(most)s FOR
+SELECT token FROM distlock_row WHERE digest = %(key)s FOR UPDATE""",
+    _AT_ONCE,
+)
+# A row that keeps its size is changed where it is; else each waiter's place is moved with it, which
+# takes milliseconds when there are many. So the holder's words stay, and are nobody's.
+FREE: Final = "UPDATE distlock_row SET session = 0 WHERE digest = %(key)s"
+FREE_LATE: Final = f"""UPDATE distlock_row SET session = 0, token = GREATEST(token + 1, {MY_NOW})
  WHERE digest = %(key)s"""
-FREE_LATE: Final = f"""UPDATE distlock_row SET owner = '', session = 0, note = '',
- token = GREATEST(token + 1, {MY_NOW}) WHERE digest = %(key)s"""
 EXISTS: Final = "SELECT 1 FROM distlock_row WHERE digest = %(key)s"
 MAKE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
 INSERT INTO distlock_row (digest, name, token, session, owner, note)
 VALUES (%(key)s, %(name)s, {MY_NOW}, 0, '', '') ON DUPLICATE KEY UPDATE digest = digest"""
 DIRTY: Final = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
 _HELD: Final = (
-    "SELECT digest, name, owner, token, note, session FROM distlock_row WHERE owner <> ''"
+    "SELECT digest, name, owner, token, note, session FROM distlock_row WHERE session <> 0"
 )
 HOLDER: Final = f"{_HELD} AND digest = %(key)s"
 HOLDERS: Final = f"{_HELD} AND digest > %(after)s ORDER BY digest LIMIT %(size)s"
-IDLE: Final = f"""SELECT digest, owner = '' AND token + 1 <= {MY_NOW} - %(older)s
+IDLE: Final = f"""SELECT digest, session = 0 AND token + 1 <= {MY_NOW} - %(older)s
   FROM distlock_row WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s"""
 REMOVE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
 DELETE FROM distlock_row WHERE digest = %(key)s AND token + 1 <= {MY_NOW} - %(older)s"""
@@ -95,13 +100,10 @@ class MariaDB(Dialect):
         return int(row[0])
 
     def send_wait(self, session: Session, claim: Claim) -> None:
-        session.send(WAIT, [LONGEST_WAIT, round(LONGEST_WAIT), claim.key])
+        session.send(WAIT, self.given(claim) | {"most": round(LONGEST_WAIT)})
 
-    def draw(self, session: Session, claim: Claim) -> int:
-        row = session.execute([DRAW], self.given(claim))
-        if row is None or not row[1]:
-            raise DatabaseError("the row that is locked was not found")
-        return int(row[0])
+    def waited(self, row: Row | None) -> int | None:
+        return int(row[0]) if row is not None and row[1] else None
 
     def renew(self, session: Session, claim: Claim) -> None:
         session.execute(self._limits(session, claim) or ["SELECT 1"], self._given(claim))

@@ -22,26 +22,17 @@ from .session import Row, Session
 
 __all__ = ["PostgreSQL"]
 
-_LET: Final = "set_config('idle_in_transaction_session_timeout', %(idle)s, true)"
+_IDLE_LIMIT: Final = "idle_in_transaction_session_timeout = %(idle)s"
 _SHOW: Final = "pg_try_advisory_xact_lock_shared(drawn.token)"
 _STORE: Final = f"""ON CONFLICT (digest) DO UPDATE
   SET token = greatest(t.token + 1, excluded.token, {PG_NOW}) RETURNING t.token"""
 
-NOTE: Final = (
-    "BEGIN",
-    "SET LOCAL synchronous_commit = off",
-    """INSERT INTO distlock_row_session AS s (session, digest, owner, note)
+NOTE: Final = """INSERT INTO distlock_row_session AS s (session, digest, owner, note)
 VALUES (pg_backend_pid(), %(key)s, %(owner)s, %(note)s)
 ON CONFLICT (session) DO UPDATE
-  SET digest = excluded.digest, owner = excluded.owner, note = excluded.note""",
-    "COMMIT",
-)
+  SET digest = excluded.digest, owner = excluded.owner, note = excluded.note"""
 # SKIP LOCKED, because NOWAIT would be an error in the server's log at each look.
-LOCK: Final = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED",
-    # The program's own limit would end the wait.
-    f"SELECT {_LET}, set_config('statement_timeout', '0', true)",
-    f"""WITH locked AS MATERIALIZED (
+LOCK: Final = f"""WITH locked AS MATERIALIZED (
   SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE SKIP LOCKED),
 drawn AS (
   INSERT INTO distlock_row_token AS t (digest, token) SELECT digest, {PG_NOW} FROM locked
@@ -49,15 +40,47 @@ drawn AS (
 SELECT drawn.token, {_SHOW} FROM drawn
 UNION ALL
 SELECT NULL, true FROM distlock_row
- WHERE digest = %(key)s AND NOT EXISTS (SELECT 1 FROM drawn)""",
-)
-# The limit is set before the row is locked, in the scan, which comes first.
-WAIT: Final = """SELECT 1 FROM distlock_row
- WHERE digest = %s AND set_config('lock_timeout', %s, true) IS NOT NULL FOR UPDATE"""
-DRAW: Final = f"""WITH drawn AS (
-  INSERT INTO distlock_row_token AS t (digest, token) VALUES (%(key)s, {PG_NOW})
+ WHERE digest = %(key)s AND NOT EXISTS (SELECT 1 FROM drawn)"""
+# The clock is read for the row that the first part returns, and so after the wait.
+WAIT: Final = f"""WITH locked AS MATERIALIZED (
+  SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE),
+drawn AS (
+  INSERT INTO distlock_row_token AS t (digest, token) SELECT digest, {PG_NOW} FROM locked
   {_STORE})
 SELECT drawn.token, {_SHOW} FROM drawn"""
+
+# What a session of our own is told once. The program's own limits would end a wait; a commit need
+# not wait for the disk, because no lock outlives a crash of the server, and the clock, which
+# tokens follow, goes on. The plan that is kept must be right for a large table, too.
+SET_UP: Final = (
+    "SET statement_timeout = 0",
+    f"SET lock_timeout = {milliseconds(LONGEST_WAIT)}",
+    "SET synchronous_commit = off",
+    "SET default_transaction_isolation = 'read committed'",
+    "SET plan_cache_mode = force_generic_plan",
+    "SET enable_seqscan = off",
+)
+_PARAMETERS: Final = ("key", "owner", "note")
+PREPARED: Final = {"note": NOTE, "lock": LOCK, "wait": WAIT}
+# Behind a pooler the next transaction may be in another session, where none of that was said.
+_SET_LOCAL: Final = (
+    "SET LOCAL statement_timeout = 0",
+    f"SET LOCAL lock_timeout = {milliseconds(LONGEST_WAIT)}",
+    "SET LOCAL synchronous_commit = off",
+)
+
+
+def _prepare(name: str, sql: str) -> str:
+    """Return what has the server parse and plan a statement once for a session."""
+    for number, parameter in enumerate(_PARAMETERS, 1):
+        sql = sql.replace(f"%({parameter})s", f"${number}")
+    return f"PREPARE distlock_{name} (text, text, text) AS {sql}"
+
+
+def _execute(name: str) -> str:
+    return f"EXECUTE distlock_{name} (%(key)s, %(owner)s, %(note)s)"
+
+
 # Looked for first: an INSERT would wait for the holder of a row that is there. The token is that of
 # nobody, and says that the name has just been used.
 MAKE: Final = f"""INSERT INTO distlock_row (digest, name, token, session, owner, note)
@@ -100,28 +123,58 @@ class PostgreSQL(Dialect):
     refused = frozenset({"42501"})
 
     def _given(self, claim: Claim) -> dict[str, Any]:
-        return {**self.given(claim), "idle": str(milliseconds(claim.ttl))}
+        return {**self.given(claim), "idle": milliseconds(claim.ttl)}
+
+    def _is_direct(self, session: Session) -> bool:
+        """Tell whether statements can be prepared; the first time, prepare them.
+
+        A pooler tells its clients of a session's id that is not the server's.
+        """
+        if session.direct is None:
+            raw: Any = session.connection.connection
+            told = raw.info.backend_pid
+            session.direct = session.fetch("SELECT pg_backend_pid()", {}) == [(told,)]
+            if session.direct:
+                prepare = [_prepare(name, sql) for name, sql in PREPARED.items()]
+                with session.connection.cursor() as cursor:
+                    # Planned now: later that would be in the way of the others' order.
+                    plan = "EXPLAIN EXECUTE distlock_wait ('', '', '')"
+                    cursor.execute("; ".join([*SET_UP, *prepare, plan]))
+        return session.direct
 
     def make(self, session: Session, claim: Claim) -> None:
         session.execute([MAKE], self.given(claim))
 
     def attempt(self, session: Session, claim: Claim) -> int | None:
-        row = session.execute([*NOTE, *LOCK], self._given(claim))
+        given = self._given(claim)
+        if self._is_direct(session):
+            statements = ["BEGIN", _execute("note"), "COMMIT AND CHAIN", _execute("lock")]
+            if session.idle != given["idle"]:
+                statements.insert(0, f"SET {_IDLE_LIMIT}")
+        else:
+            begin = ("BEGIN ISOLATION LEVEL READ COMMITTED", *_SET_LOCAL)
+            statements = [*begin, NOTE, "COMMIT", *begin, f"SET LOCAL {_IDLE_LIMIT}", LOCK]
+        row = session.execute(statements, given)
+        session.idle = given["idle"]
         if row is None:
             raise Missing
         return None if row[0] is None else int(row[0])
 
     def send_wait(self, session: Session, claim: Claim) -> None:
-        session.send(WAIT, [claim.key, str(milliseconds(LONGEST_WAIT))])
+        wait = _execute("wait") if self._is_direct(session) else WAIT
+        session.send([wait], self.given(claim))
 
-    def draw(self, session: Session, claim: Claim) -> int:
-        return int(session.fetch(DRAW, self.given(claim))[0][0])
+    def waited(self, row: Row | None) -> int | None:
+        return None if row is None else int(row[0])
 
     def renew(self, session: Session, claim: Claim) -> None:
-        session.fetch(f"SELECT {_LET}", self._given(claim))
+        session.execute([f"SET LOCAL {_IDLE_LIMIT}"], self._given(claim))
 
     def release(self, session: Session, claim: Claim, *, long: bool) -> None:
-        session.execute([USED, "COMMIT"] if long else ["COMMIT"], self.given(claim))
+        if long:
+            session.execute([USED, "COMMIT"], self.given(claim))
+        else:
+            session.execute(["COMMIT"], {})
 
     def cancel(self, session: Session, other: Session, limit: float) -> None:
         raw: Any = session.connection.connection

@@ -12,6 +12,7 @@ import math
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -45,12 +46,17 @@ class Session:
         self.token: int | None = None
         self.sent = False
         """Whether a locking statement is under way, whose answer was not read yet."""
+        self.sent_at = -math.inf
+        """When the last one was sent; `time.monotonic`."""
         self.until = math.inf
         """When the server has ended it unless it is renewed, or nobody waits; `time.monotonic`."""
         self.looked = -math.inf
         """When it was last asked for the lock."""
         self.idle = -1.0
         """The limit on being idle in a transaction that the session was given last."""
+        self.direct: bool | None = None
+        """Whether the server's session is ours alone; None until that was asked."""
+        self._words: Any = None
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -79,7 +85,7 @@ class Session:
 
     def _limited(self, work: Callable[[], T], limit: float) -> T:
         if self.connection.connection is None:
-            self.idle = -1.0
+            self.idle, self.direct, self._words = -1.0, None, None
             _open(self.connection, limit)
         with within(self.connection.connection, limit) as watch:
             try:
@@ -102,19 +108,47 @@ class Session:
         """Run statements, in one round trip where the driver can, and return the last one's row.
 
         On MariaDB the row is that of what the last statement has put into LAST_INSERT_ID(), and
-        its count of rows.
+        its count of rows. By psycopg it is of bytes.
         """
+        if self.can_send():
+            with self.connection.wrap_database_errors:
+                self._tell("; ".join(statements), parameters)
+                return self._answer()
         with self.connection.cursor() as cursor:
-            together = self.connection.vendor == "postgresql" or hasattr(
-                self.connection.connection, "send_query"
-            )
-            for sql in ["; ".join(statements)] if together else statements:
+            for sql in ["; ".join(statements)] if not self._is_mysql() else statements:
                 cursor.execute(sql, parameters)
-                while cursor.nextset():
-                    pass
+            # psycopg stands at the first result, psycopg2 at the last and only one.
+            while hasattr(self.connection.connection, "pgconn") and cursor.nextset():
+                pass
             if cursor.description:
                 return cursor.fetchone()  # type: ignore[no-any-return]
             return (cursor.lastrowid, cursor.rowcount) if self._is_mysql() else None
+
+    def _tell(self, sql: str, parameters: dict[str, Any]) -> None:
+        """Send a message past the driver's cursors, which take longer than the statements do."""
+        raw: Any = self.connection.connection
+        if parameters:
+            if self._words is None:
+                self._words = raw.cursor()
+            text = self._words.mogrify(sql, parameters)
+            sql = text if isinstance(text, str) else text.decode()
+        if self._is_mysql():
+            raw.send_query(sql.encode())
+        else:
+            raw.pgconn.send_query(sql.encode())
+            _flush(raw.pgconn)
+
+    def _answer(self) -> Row | None:
+        """Read all that was answered to a message; return the last row."""
+        raw: Any = self.connection.connection
+        if not self._is_mysql():
+            return _last_row(raw)
+        raw.read_query_result()
+        while True:
+            raw.store_result()
+            row = (raw.insert_id(), raw.affected_rows())  # which the next call forgets
+            if raw.next_result() == -1:
+                return row
 
     def fetch(self, sql: str, parameters: dict[str, Any]) -> list[Row]:
         """Run a statement and return its rows."""
@@ -139,19 +173,11 @@ class Session:
         # Sockets are watched by a call that Windows does not have.
         return hasattr(select, "poll") and (hasattr(raw, "send_query") or hasattr(raw, "pgconn"))
 
-    def send(self, sql: str, parameters: Sequence[str | float]) -> None:
-        """Send a statement with positional parameters, and do not wait."""
-        raw: Any = self.connection.connection
-        if self._is_mysql():
-            with raw.cursor() as cursor:
-                text = cursor.mogrify(sql, tuple(parameters))
-            raw.send_query(text.encode() if isinstance(text, str) else text)
-        else:
-            for number in range(len(parameters)):
-                sql = sql.replace("%s", f"${number + 1}", 1)
-            raw.pgconn.send_query_params(sql.encode(), [str(each).encode() for each in parameters])
-            while raw.pgconn.flush():
-                select.select([], [raw.pgconn.socket], [], 0.1)
+    def send(self, statements: Sequence[str], parameters: dict[str, Any]) -> None:
+        """Send statements together, and do not wait for the answer."""
+        self.sent_at = time.monotonic()
+        with self.connection.wrap_database_errors:
+            self._tell("; ".join(statements), parameters)
         self.sent = True
 
     def is_answered(self, seconds: float = 0.0) -> bool:
@@ -163,16 +189,11 @@ class Session:
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def receive(self) -> int:
-        """Read the answer to what was sent; return the number of its rows."""
+    def receive(self) -> Row | None:
+        """Read the answer to what was sent: as `execute` returns it."""
         self.sent = False
-        raw: Any = self.connection.connection
         with self.connection.wrap_database_errors:
-            if self._is_mysql():
-                raw.read_query_result()
-                rows = raw.store_result().fetch_row(maxrows=0)
-                return len(rows)
-            return _read_all(raw)
+            return self._answer()
 
     def watched(self) -> int | None:
         """Return a descriptor of the socket, the caller's to close, that outlives the session."""
@@ -204,23 +225,36 @@ class Session:
             self.connection.close()
 
 
-def _read_all(raw: Any) -> int:
-    """Read the results of psycopg's connection to the last; return the rows of the first."""
-    from psycopg import errors
+def _last_row(raw: Any) -> Row | None:
+    """Read all results of what was sent by psycopg; return the first row of the last one.
 
-    count, failed = 0, None
-    pgconn = raw.pgconn
+    An error is raised only then: what is left unread would be the answer to the next question.
+    """
+    pgconn, last, failed = raw.pgconn, None, None
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
     while True:
         while pgconn.is_busy():
-            select.select([pgconn.socket], [], [], 0.1)
+            poll.poll()
             pgconn.consume_input()
         result = pgconn.get_result()
         if result is None:
             break
         if result.error_message:
-            failed = errors.error_from_result(result)
-        else:
-            count += result.ntuples
+            failed = result
+        last = result
     if failed is not None:
-        raise failed
-    return count
+        from psycopg import errors
+
+        raise errors.error_from_result(failed)
+    if last is None or not last.ntuples:
+        return None
+    return tuple([last.get_value(0, column) for column in range(last.nfields)])
+
+
+def _flush(pgconn: Any) -> None:
+    """Send what libpq still keeps, of a message that is longer than the socket takes at once."""
+    while pgconn.flush():
+        poll = select.poll()
+        poll.register(pgconn.socket, select.POLLOUT)
+        poll.poll()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -23,7 +22,7 @@ from ..base import BaseLockBackend
 from . import checks, errors, options
 from .connection import PARKED, Borrowed, Connections, is_testing, limited
 from .doors import Door
-from .located import InDatabase
+from .located import InDatabase, moment
 from .portable import PortableStatements
 from .room import Rooms
 from .serverdoor import ServerDoor
@@ -38,7 +37,6 @@ T = TypeVar("T")
 BATCH = 400  # claims a statement: two parameters each, and SQLite once took only 999
 CONTENDED_FOR = 5.0  # seconds after a refusal for which a name counts as contended
 MOST_CONTENDED = 1000  # names remembered
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableBackend(InDatabase):
@@ -247,8 +245,8 @@ class TableBackend(InDatabase):
             name=unreadable(name),
             holder=seen.holder,
             fencing_token=int(token),
-            acquired_at=_EPOCH + timedelta(microseconds=int(acquired)),
-            expires_at=_EPOCH + timedelta(microseconds=int(expires)),
+            acquired_at=moment(int(acquired)),
+            expires_at=moment(int(expires)),
             metadata=seen.metadata,
             owner=owner,
         )

@@ -30,7 +30,7 @@ class Door(ABC):
         self.worker = Worker("distlock-room", drained=False)
         self.used = clock()
         self.waited = False
-        """Whether others were before us at the last `enter`, as far as the time tells."""
+        """Whether others were before us at the last `enter`."""
         self._clock = clock
         self._shut = False
 

@@ -27,7 +27,6 @@ __all__ = ["SUFFIX", "FileDoor", "asking"]
 
 SUFFIX: Final = "-distlock"
 INSIDE, NEXT = 0, 1  # the bytes
-AT_ONCE = 0.001  # seconds; who took longer has waited for others
 
 
 class FileDoor(Door):
@@ -46,18 +45,16 @@ class FileDoor(Door):
     def enter(self, key: str, limit: float) -> bool:
         # The kernel takes no limit. Those who wait have one of their own; the thread stays until
         # the room is free, and then finds whether somebody wants it still.
-        begun = self._clock()
         try:
             if self._file is None:
                 self._file = _opened(self._path)
-            self._ask(fcntl.F_WRLCK, key, NEXT)
-            self._ask(fcntl.F_WRLCK, key, INSIDE)
+            others = [self._take(key, NEXT), self._take(key, INSIDE)]
             self._ask(fcntl.F_UNLCK, key, NEXT)
         except OSError as error:
             self.close()
             raise OperationalError(f"{self._path}{SUFFIX}: {error}") from error
         self.used = self._clock()
-        self.waited = self.used - begun > AT_ONCE
+        self.waited = any(others)
         if self._shut:
             self.close()
             return False
@@ -71,9 +68,18 @@ class FileDoor(Door):
         self.used = self._clock()
         return True
 
-    def _ask(self, kind: int, key: str, byte: int) -> None:
+    def _take(self, key: str, byte: int) -> bool:
+        """Take a byte, and tell whether another had it."""
+        try:
+            self._ask(fcntl.F_WRLCK, key, byte)
+        except BlockingIOError:
+            self._ask(fcntl.F_WRLCK, key, byte, fcntl.F_OFD_SETLKW)
+            return True
+        return False
+
+    def _ask(self, kind: int, key: str, byte: int, how: int = fcntl.F_OFD_SETLK) -> None:
         file = -1 if self._file is None else self._file
-        fcntl.fcntl(file, fcntl.F_OFD_SETLKW, asking(kind, key, byte))
+        fcntl.fcntl(file, how, asking(kind, key, byte))
 
     def close(self) -> None:
         file, self._file = self._file, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 from django.db import connections
@@ -15,7 +16,14 @@ from ...names import key_of
 from ...values import Cleaned, CleanPolicy, LockInfo
 from ..base import BaseLockBackend
 
-__all__ = ["InDatabase"]
+__all__ = ["InDatabase", "moment"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(microseconds: int) -> datetime:
+    """Return the time so many microseconds after 1970, in which the tables and tokens count."""
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 class InDatabase(BaseLockBackend):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ...conf import OptionSpec
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["ROOMS", "SPEC", "is_durable", "queues"]
+__all__ = ["ROOMS", "SPEC", "is_durable", "queues", "whole_number"]
 
 ROOMS: Final = 4
 
@@ -28,10 +28,15 @@ def _waiting(value: Any) -> str:
     return str(value)
 
 
-def _rooms(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
-        raise ValueError(f"a number of connections from 1 to 1000 is expected, not {value!r}")
-    return value
+def whole_number(least: int, most: int) -> Callable[[Any], int]:
+    """Return what judges a whole number in this range."""
+
+    def judge(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"a whole number from {least} to {most} is expected, not {value!r}")
+        return value
+
+    return judge
 
 
 def _whose_sql(value: Any) -> str:
@@ -50,7 +55,7 @@ SPEC: Final[OptionSpec] = {
     "SQL": _whose_sql,
     "DURABLE": _true_or_false,
     "WAITING": _waiting,
-    "ROOMS": _rooms,
+    "ROOMS": whole_number(1, 1000),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import socket
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from . import errors
 from .connection import mute
 from .doors import Door
 from .sentry import descriptor_of, twin_of
-from .sql import Room
+from .sql import AT_ONCE, Room
 
 __all__ = ["ServerDoor", "room_of"]
 
@@ -27,7 +26,7 @@ logger = logging.getLogger("django_distlock.table")
 MARGIN = 1.0  # seconds that the server may take longer than it was told to
 
 Connect = Callable[[], BaseDatabaseWrapper]
-Within = Callable[[BaseDatabaseWrapper, float, Callable[[], bool]], bool]
+Within = Callable[[BaseDatabaseWrapper, float, Callable[[], int]], int]
 
 
 def room_of(database: str, key: str) -> str:
@@ -49,19 +48,17 @@ class ServerDoor(Door):
         self._within = within
         self._twin: socket.socket | None = None
         self._descriptor: int | None = None  # which a driver does not tell while it waits
-        self._round_trip = math.inf
 
     @property
     def is_open(self) -> bool:
         return self.connection is not None
 
     def enter(self, key: str, limit: float) -> bool:
-        begun = self._clock()
-        inside = self._enter(key, limit, begun + limit)
-        self.waited = self._clock() - begun > 2 * self._round_trip + 0.001
-        return inside
+        answer = self._enter(key, limit, self._clock() + limit)
+        self.waited = answer != AT_ONCE
+        return bool(answer)
 
-    def _enter(self, key: str, limit: float, end: float) -> bool:
+    def _enter(self, key: str, limit: float, end: float) -> int:
         connected = self.connection is not None
         try:
             return self._ask(self._room.enter, key, limit)
@@ -77,17 +74,14 @@ class ServerDoor(Door):
             raise
 
     def leave(self, key: str) -> bool:
-        begun = self._clock()
         try:
-            left = self._ask(self._room.leave, key, 0.0)
-            self._round_trip = min(self._round_trip, self._clock() - begun)
-            return left
+            return bool(self._ask(self._room.leave, key, 0.0))
         except Error as error:
             # It is over with the connection, which the server notices when it is closed.
             logger.debug("Leaving a waiting room failed: %s", error)
             return False
 
-    def _ask(self, sql: str, key: str, limit: float) -> bool:
+    def _ask(self, sql: str, key: str, limit: float) -> int:
         connection = self.connection
         if connection is None:
             connection = self._connect()
@@ -95,17 +89,17 @@ class ServerDoor(Door):
             self.connection, self._twin = connection, twin_of(connection.connection)
         digest = room_of(str(connection.settings_dict["NAME"]), key)
 
-        def ask() -> bool:
+        def ask() -> int:
             with connection.cursor() as cursor:
                 cursor.execute(sql, self._room.parameters(digest, limit))
                 (answer,) = cursor.fetchone() or (None,)
-            return answer not in (None, 0, False)
+            return int(answer or 0)
 
         try:
             return self._within(connection, limit + MARGIN, ask)
         except Error as error:
             if errors.is_wait_over(error):
-                return False
+                return 0
             raise
         finally:
             self.used = self._clock()

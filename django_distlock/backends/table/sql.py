@@ -21,6 +21,7 @@ from typing import Any, Final
 from ...values import Claim, Grant, Refusal
 
 __all__ = [
+    "AT_ONCE",
     "COLUMNS",
     "MARIADB",
     "MY_NOW",
@@ -32,6 +33,8 @@ __all__ = [
     "Dialect",
     "patient",
 ]
+
+AT_ONCE: Final = 1
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
@@ -46,7 +49,9 @@ def _host_clock() -> dict[str, Any]:
 class Room:
     """The lock of the server's own that waiters of a name queue for, see `room.py`.
 
-    ``parameters`` is given a digest in hexadecimal and the seconds to wait.
+    ``enter`` answers `AT_ONCE` when nobody was before us, another number when somebody was, and 0
+    or an error when the time was up. ``parameters`` is given a digest in hexadecimal and the
+    seconds to wait.
     """
 
     enter: str
@@ -196,9 +201,10 @@ def _dialect(
 PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _PG_ROOM: Final = Room(
-    # In one message, which the server makes one transaction: the limit ends with it, and an error
-    # leaves nothing open.
-    enter="SELECT set_config('lock_timeout', %(limit)s, true); SELECT pg_advisory_lock(%(room)s)",
+    # The limit ends with the transaction, which is this statement. CASE goes from first to last.
+    enter="SELECT CASE WHEN set_config('lock_timeout', %(limit)s, true) IS NULL THEN 0"
+    " WHEN pg_try_advisory_lock(%(room)s) THEN 1"
+    " WHEN pg_advisory_lock(%(room)s)::text IS NOT NULL THEN 2 END",
     leave="SELECT pg_advisory_unlock(%(room)s)",
     parameters=lambda digest, seconds: {
         "room": int(digest[:16], 16) >> 1,  # a bigint has 63 bits and a sign
@@ -293,7 +299,7 @@ MARIADB: Final = _dialect(
     acquire=_MY_ACQUIRE,
     acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
     room=Room(
-        enter="SELECT GET_LOCK(%(room)s, %(limit)s)",
+        enter="SELECT IF(GET_LOCK(%(room)s, 0), 1, 2 * GET_LOCK(%(room)s, %(limit)s))",
         leave="SELECT RELEASE_LOCK(%(room)s)",
         parameters=lambda digest, seconds: {"room": f"distlock:{digest[:40]}", "limit": seconds},
     ),

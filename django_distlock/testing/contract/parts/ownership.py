@@ -57,6 +57,8 @@ class Ownership(ContractBase):
             answers = [claim is mine for claim in claims]
             assert await a.call(backend, "renew_many", claims) == answers
         assert isinstance(await a.call(backend, "try_acquire", stranger, 1.0), Refusal)
+        # Else a store with a queue would grant it what is released next.
+        assert await a.call(backend, "release", stranger) is False
         assert await a.call(backend, "renew", mine) is True
         assert await a.call(backend, "release", mine) is True
         for verb in ("release", "renew"):

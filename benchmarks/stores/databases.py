@@ -1,58 +1,39 @@
-"""The stores: starting them, what Django is told, and counting the work that they do."""
+"""Databases: a file of SQLite, and servers of our own."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tests.servers import DatabaseServer
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgresql import PostgreSQL
 
-__all__ = ["STORES", "Store", "set_up_django"]
+from .base import Store, alias
+
+__all__ = ["Mariadb", "Postgresql", "Sqlite"]
 
 
-class Store(ABC):
-    """A store, with the settings that one would use in production."""
+class Database(Store):
+    """A database of Django's, with the backends that it can have."""
 
-    name: ClassVar[str]
-    apps: ClassVar[tuple[str, ...]] = ()
-    in_client: ClassVar[bool] = False
-    """Whether its work is done, and counted, in the clients' own processes."""
     database: dict[str, Any]
     """The DATABASES entry."""
 
-    @abstractmethod
-    def start(self) -> None:
-        """Start it; nothing of Django is set up yet."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop it and delete what it kept."""
-
-    def pids(self) -> list[int]:
-        """Return the server's processes."""
-        return []
-
-    def count_from_now(self) -> None:  # noqa: B027 - servers count by themselves
-        """Have this client count, where clients do."""
-
-    def settle(self, left: int = 0) -> None:  # noqa: B027 - some count at once
-        """Wait until the server has counted what was done by all clients but the ``left`` ones."""
-
-    @abstractmethod
-    def work(self) -> int:
-        """Return how many statements the server was asked to run."""
-
-    @abstractmethod
-    def writes(self) -> dict[str, int]:
-        """Return counts of what goes to the disk."""
+    def settings(self) -> dict[str, Any]:
+        """Return the database, and an alias for each backend."""
+        kinds = {"default": "table.Table", "row": "row.Row", "version": "version.Version"}
+        if self.in_client:
+            del kinds["row"]  # SQLite has no row locks
+        return {
+            "DATABASES": {"default": self.database},
+            "DISTLOCKS": {name: alias(kind) for name, kind in kinds.items()},
+        }
 
 
-class Sqlite(Store):
+class Sqlite(Database):
     """A file in WAL mode; a commit is synced at the next checkpoint (synchronous=NORMAL)."""
 
     name = "sqlite"
@@ -95,7 +76,7 @@ class Sqlite(Store):
         raise RuntimeError("/proc/self/io has no wchar")
 
 
-class Served(Store):
+class Served(Database):
     """A database server of our own, that waits for the disk at each commit."""
 
     server: DatabaseServer
@@ -115,7 +96,6 @@ class Postgresql(Served):
     """fsync and synchronous_commit on."""
 
     name = "postgresql"
-    apps = ("pgactivity", "pglock")
 
     def __init__(self) -> None:
         self.server = PostgreSQL(durable=True)
@@ -167,30 +147,3 @@ class Mariadb(Served):
 
     def _status(self, name: str) -> int:
         return int(self.server.execute(f"SHOW GLOBAL STATUS LIKE '{name}'").split()[1])
-
-
-STORES: dict[str, type[Store]] = {kind.name: kind for kind in (Sqlite, Postgresql, Mariadb)}
-
-
-def set_up_django(store: Store, apps: list[str]) -> None:
-    """Configure Django with the store as its only database, and make the tables.
-
-    The lock's alias has the default settings but for WAIT, which is longer than any measurement.
-    """
-    import django
-    from django.conf import settings
-    from django.core.management import call_command
-    from django.db import connections
-
-    table = "django_distlock.backends.table.TableBackend"
-    settings.configure(
-        INSTALLED_APPS=["django_distlock", "benchmarks.orm", *apps],
-        DATABASES={"default": store.database},
-        DISTLOCKS={"default": {"BACKEND": table, "WAIT": 600}},
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        SECRET_KEY="only for benchmarks",
-        USE_TZ=True,
-    )
-    django.setup()
-    call_command("migrate", run_syncdb=True, verbosity=0)
-    connections.close_all()

@@ -1,0 +1,3 @@
+"""An app whose model needs django-concurrency."""
+
+from __future__ import annotations

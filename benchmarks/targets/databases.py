@@ -1,0 +1,94 @@
+"""The targets of the backends in a database."""
+
+from __future__ import annotations
+
+from .rows import Found, Rows, rates
+
+__all__ = ["judge_database"]
+
+SERVERS = ("postgresql", "mariadb")
+OURS, FLOOR, POLLING = "django-distlock", "bare statements", "bare, polling"
+DB_MUTEX = "django-db-mutex"
+ROW, FOR_UPDATE, BY_HAND = "django-distlock row", "bare FOR UPDATE", "select_for_update()"
+SAVE, PLAIN, CONCURRENCY = "VersionedModel.save()", "plain save()", "django-concurrency save()"
+
+
+def judge_database(rows: Rows, store: str) -> Found:
+    """Judge what was measured on a database."""
+    for part in (
+        _pairs,
+        _row_pairs,
+        _handover,
+        _row_handover,
+        _fairness,
+        _failing,
+        _renewals,
+        _save,
+    ):
+        yield from part(rows, store in SERVERS)
+
+
+def _pairs(rows: Rows, served: bool) -> Found:
+    limits = {FLOOR: 0.85 if served else 0.5, DB_MUTEX: 3.5 if served else 11.0}
+    yield from rates(rows, "pairs", OURS, limits)
+
+
+def _handover(rows: Rows, served: bool) -> Found:
+    for waiters in rows.waiters():
+        ours, other, polling = (
+            rows.get("handover", name, waiters=waiters) for name in (OURS, DB_MUTEX, POLLING)
+        )
+        if ours is None or "p50_us" not in ours:
+            continue
+        if other and "p50_us" in other:
+            ratio = round(ours["p50_us"] / other["p50_us"], 3)
+            yield f"hand-over p50 / {DB_MUTEX}, {waiters} waiters", "<=", 0.2, ratio
+        if polling and "p99_us" in polling and waiters >= 8:
+            ratio = round(ours["p99_us"] / polling["p99_us"], 3)
+            yield f"hand-over p99 / polling, {waiters} waiters", "<=", 1.0, ratio
+        if served:
+            yield f"statements an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
+
+
+def _row_pairs(rows: Rows, served: bool) -> Found:
+    yield from rates(rows, "pairs", ROW, {FOR_UPDATE: 0.8, BY_HAND: 1.0}, f"{ROW}: ")
+
+
+def _save(rows: Rows, served: bool) -> Found:
+    yield from rates(rows, "save", SAVE, {PLAIN: round(1 / 1.15, 3), CONCURRENCY: 1.0}, f"{SAVE}: ")
+
+
+def _row_handover(rows: Rows, served: bool) -> Found:
+    for waiters in rows.waiters():
+        ours, bare = (rows.get("handover", name, waiters=waiters) for name in (ROW, FOR_UPDATE))
+        if ours and bare and "p50_us" in ours and "p50_us" in bare:
+            ratio = round(ours["p50_us"] / bare["p50_us"], 3)
+            yield f"{ROW}: hand-over p50 / {FOR_UPDATE}, {waiters} waiters", "<=", 1.2, ratio
+
+
+def _fairness(rows: Rows, served: bool) -> Found:
+    ours = rows.get("fairness", OURS)
+    if ours and served:
+        yield "most / least grants", "<=", 1.1, ours["most_per_least"]
+
+
+def _failing(rows: Rows, served: bool) -> Found:
+    ours = rows.get("failing", OURS)
+    if ours:
+        for what, count in ours["writes"].items():
+            if served and not what.endswith("syncs"):
+                continue  # records and bytes are shown, but a server writes some by itself
+            # What the server does by itself in that time is not of the attempts.
+            yield (
+                f"{what} in {ours['attempts']} failing attempts",
+                "<=",
+                0.0,
+                float(max(0, count - ours["idle"].get(what, 0))),
+            )
+
+
+def _renewals(rows: Rows, served: bool) -> Found:
+    ours = rows.get("renewals", OURS)
+    if ours:
+        yield f"lost of {ours['leases']} renewed leases", "<=", 0.0, ours["lost"]
+        yield f"% of a core for {ours['leases']} renewed leases", "<=", 25.0, ours["cpu_percent"]

@@ -1,0 +1,36 @@
+"""What the targets are judged from: the lines of one store, found by what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..bench import Row
+
+__all__ = ["Found", "Rows", "rates"]
+
+Found = Iterator[tuple[str, str, float, float]]
+"""What was measured, ">=" or "<=", what is wanted, and what was got."""
+
+
+class Rows:
+    """The lines of one store."""
+
+    def __init__(self, rows: list[Row], store: str) -> None:
+        self.rows = [row for row in rows if row["store"] == store]
+
+    def get(self, measure: str, adapter: str, **facts: object) -> Row | None:
+        """Return the line of an adapter, if it was measured."""
+        wanted = {"measure": measure, "adapter": adapter, **facts}
+        return next((row for row in self.rows if wanted.items() <= row.items()), None)
+
+    def waiters(self) -> list[int]:
+        """Return the numbers of waiters that hand-overs were measured with."""
+        return sorted({row["waiters"] for row in self.rows if row["measure"] == "handover"})
+
+
+def rates(rows: Rows, measure: str, who: str, limits: dict[str, float], label: str = "") -> Found:
+    """Judge how many times as fast as others it is, of those that were measured beside it."""
+    ours = rows.get(measure, who)
+    for other, wanted in limits.items():
+        if ours and other in ours["times"]:
+            yield f"{label}{measure} / {other}", ">=", wanted, ours["times"][other]

@@ -1,0 +1,24 @@
+-- Free the lock if it is mine; its token stays. 1: it was mine, 0: it was not.
+--
+-- KEYS: the lock, the index of held locks
+-- ARGV: owner, the attempt that is undone ('': whichever it was)
+local value = redis.call('GET', KEYS[1])
+if not value or string.sub(value, 62, 62 + #ARGV[1]) ~= ARGV[1] .. '\n' then
+  return 0
+end
+-- Read late, after the next attempt of the same owner, it would free what that one was granted.
+if ARGV[2] ~= '' and ARGV[2] ~= string.sub(value, 46, 61) then
+  return 0
+end
+local kept = tonumber(string.sub(value, 1, 13))
+local live = redis.call('PTTL', KEYS[1]) > kept
+local set = redis.pcall('SET', KEYS[1], string.sub(value, 1, 61) .. '\n\n', 'PX', kept)
+if set.err then
+  if string.sub(set.err, 1, 3) ~= 'OOM' then
+    return set
+  end
+  -- With the memory full nothing may be set: the token goes, and the clock takes its place.
+  redis.call('DEL', KEYS[1])
+end
+redis.call('ZREM', KEYS[2], KEYS[1])
+return live and 1 or 0

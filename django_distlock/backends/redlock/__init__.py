@@ -1,0 +1,211 @@
+"""Locks that a majority of independent Redis servers grants (Redlock), with fencing tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator, Sequence
+from typing import ClassVar, TypeVar
+
+from django.core.checks import CheckMessage
+
+from ...conf import AliasConf, OptionSpec
+from ...exceptions import InvalidLockBackendError
+from ...names import key_of
+from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
+from ..base import BaseLockBackend, positive
+from ..redis.location import PROTOCOL, locate_all, require_redis
+from . import checks, looking, rounds
+from .aring import AsyncRings
+from .nodes import Cluster, Node
+from .ring import Rings
+from .rounds import Names, Operation, QuorumError
+
+__all__ = ["RedlockBackend"]
+
+T = TypeVar("T")
+
+BATCH = 500
+"""Locks that are renewed in one round."""
+
+
+class RedlockBackend(BaseLockBackend):
+    """Locks on a majority of three or more independent Redis servers.
+
+    LOCATION is a list of URLs, an odd number of them, each of another server; none is a replica of
+    another. OPTIONS: ``COMMAND_TIMEOUT``, and ``NODE_TIMEOUT``: the seconds that one round of
+    questions may take, by default a twentieth of the ttl, and at least half a second.
+    """
+
+    cleans = True
+    native_async = True
+    poll: ClassVar[tuple[float, float]] = (0.002, 0.02)
+    store_errors = (QuorumError,)
+    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "NODE_TIMEOUT": positive}
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        require_redis(alias)
+        places = locate_all(alias, conf.location)
+        where = f"DISTLOCKS[{alias!r}]['LOCATION']"
+        if len(places) < 3 or len(places) % 2 == 0:
+            raise InvalidLockBackendError(
+                f"{where} names {len(places)} servers: a majority needs three, five or another odd "
+                "number of them. With one server use django_distlock.backends.redis.RedisBackend."
+            )
+        seen: dict[Hashable, str] = {}
+        for place in places:
+            server = place.server
+            if server in seen:
+                raise InvalidLockBackendError(
+                    f"{where} names one server twice: {seen[server]} and {place.shown}. Its "
+                    "failure would cost two votes; name independent servers."
+                )
+            seen[server] = place.shown
+        nodes = [Node(number, place) for number, place in enumerate(places)]
+        self.cluster = Cluster(alias, nodes, self.command_timeout)
+        self._names = Names(PROTOCOL, round(conf.retention * 1000))
+        self._rings = Rings(self.cluster, self.command_timeout)
+        self._arings = AsyncRings(self.cluster, self.command_timeout)
+        # The fastest of the nodes' clocks, less ours: what lets all draw the same token.
+        self._ahead: float | None = None
+
+    # -- operations: what is done, whoever carries it out -----------------------------------------
+
+    def _limit(self, ttl: float, limit: float | None = None) -> float:
+        """Return the seconds that a round may take: a share of the ttl, so that most of it is left.
+
+        Of a short ttl it is more, as the network is no faster; what is granted too late is refused
+        by the layer above.
+        """
+        share = self.opts.get("NODE_TIMEOUT") or max(ttl / 20, 0.5)
+        return float(
+            min(share, self.command_timeout, self.command_timeout if limit is None else limit)
+        )
+
+    def _acquire(self, claim: Claim, limit: float) -> Operation[Grant | Refusal]:
+        now = time.monotonic() * 1e6
+        proposal = 0 if self._ahead is None else round(now + self._ahead)
+        operation = rounds.acquire(
+            self._names, claim, proposal, self._limit(claim.ttl, limit), self.cluster.shown
+        )
+        return self._with_clock(operation)
+
+    def _with_clock(self, operation: Operation[Grant | Refusal]) -> Operation[Grant | Refusal]:
+        """Note what the nodes' clocks show when they grant."""
+        answers = yield next(operation)
+        clocks = [
+            each[0][2]
+            for each in answers
+            if isinstance(each, list) and not isinstance(each[0], Exception) and each[0][0] == 1
+        ]
+        if clocks:
+            self._ahead = max(clocks) - time.monotonic() * 1e6
+        return (yield from _going_on(operation, answers))
+
+    def _renew(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
+        limit = self._limit(min(claim.ttl for claim in claims))
+        return rounds.renew(self._names, claims, limit, self.cluster.shown)
+
+    def _release(self, claim: Claim) -> Operation[bool]:
+        return rounds.release(self._names, claim, self._limit(claim.ttl), self.cluster.shown)
+
+    def _look(self, name: str) -> Operation[looking.QuorumInfo | None]:
+        limit = self._limit(self.conf.ttl)
+        return looking.look(self._names, self.key(name), limit, self.cluster.shown)
+
+    def _sweep(self, policy: CleanPolicy, cursor: str) -> Operation[Cleaned]:
+        return looking.clean(self._names, policy, cursor, self.command_timeout, self.cluster.shown)
+
+    # -- primitives -------------------------------------------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        return self._rings.run(self._acquire(claim, limit))
+
+    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        return await self._arings.run(self._acquire(claim, limit))
+
+    def renew(self, claim: Claim) -> bool:
+        return self.renew_many([claim])[0]
+
+    async def arenew(self, claim: Claim) -> bool:
+        return (await self._arings.run(self._renew([claim])))[0]
+
+    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        done: list[bool] = []
+        for start in range(0, len(claims), BATCH):
+            done += self._rings.run(self._renew(claims[start : start + BATCH]))
+        return done
+
+    async def arenew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        done: list[bool] = []
+        for start in range(0, len(claims), BATCH):
+            done += await self._arings.run(self._renew(claims[start : start + BATCH]))
+        return done
+
+    def release(self, claim: Claim) -> bool:
+        return self._rings.run(self._release(claim))
+
+    async def arelease(self, claim: Claim) -> bool:
+        return await self._arings.run(self._release(claim))
+
+    def inspect(self, name: str) -> LockInfo | None:
+        return self._rings.run(self._look(name))
+
+    async def ainspect(self, name: str) -> LockInfo | None:
+        return await self._arings.run(self._look(name))
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        after: str = "-"
+        while after:
+            operation = looking.page(self._names, after, self.command_timeout, self.cluster.shown)
+            after, found = self._rings.run(operation)
+            for key, info in found:
+                # The servers may be those of aliases with other PREFIXes: the digest tells whose.
+                ours = self._names.lock(key_of(self.conf.prefix, info.name))
+                if info.name.startswith(prefix) and key.decode() == ours:
+                    yield info
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        return self._rings.run(self._sweep(policy, cursor))
+
+    async def aclean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        return await self._arings.run(self._sweep(policy, cursor))
+
+    # -- for the layers above ---------------------------------------------------------------------
+
+    def remedy(self, error: Exception) -> str:
+        return "Look at the servers that did not answer; a majority of them has to"
+
+    def check_deploy(self) -> list[CheckMessage]:
+        return checks.check_deploy(self.alias, [node.place for node in self.cluster.nodes])
+
+    def cleaned_with(self) -> Hashable:
+        return ("redlock", frozenset(node.place.server for node in self.cluster.nodes))
+
+    def close_idle(self) -> None:
+        """Close the connections that no thread or task uses now."""
+        self._rings.close_idle()
+        self._arings.close_idle()
+
+    def close(self) -> None:
+        super().close()
+        self.cluster.close()
+        self._rings.close()
+        self._arings.close()
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        self.cluster.forget_parent()
+        self._rings.forget_parent()
+        self._arings.forget_parent()
+
+
+def _going_on(operation: Operation[T], answers: rounds.Answers) -> Operation[T]:
+    """Go on with an operation whose first round is done."""
+    while True:
+        try:
+            round_ = operation.send(answers)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answers = yield round_

@@ -1,0 +1,334 @@
+"""Asking all nodes at once, from an event loop: as `ring.py`, by connections of the loop's own.
+
+When the loop ends they are closed by it: one that outlives its loop could not be closed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from .nodes import CONNECT, OWED, PATIENCE, Cluster, Node, Progress
+from .ring import IDLE, SLICE
+from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
+
+__all__ = ["AsyncRings"]
+
+T = TypeVar("T")
+
+
+class AsyncWire:
+    """A connection to one node, see `ring.Wire`."""
+
+    def __init__(self, node: Node, limit: float) -> None:
+        self.connection: Any = node.place.aconnection(limit)
+        self.owed = 0
+        self._since = 0.0
+        self._expected = 0
+        self._got: list[Any] = []
+
+    @property
+    def silent_for(self) -> float:
+        """For how long it has owed an answer."""
+        return time.monotonic() - self._since if self.owed else 0.0
+
+    async def connect(self, limit: float) -> None:
+        """Open it."""
+        self.owed = 0
+        async with asyncio.timeout(limit):
+            await self.connection.connect()
+
+    async def send(self, packed: bytes, expected: int) -> None:
+        """Send what will have so many answers."""
+        await self.connection.send_packed_command(packed, check_health=False)
+        if not self.owed:
+            self._since = time.monotonic()
+        self.owed += expected
+        self._expected, self._got = expected, []
+
+    async def receive(self, limit: float) -> list[Any]:
+        """Return the answers to what was sent last; raise TimeoutError while some are missing."""
+        from redis.exceptions import ResponseError
+
+        while self.owed:
+            answer: Any
+            try:
+                answer = await self.connection.read_response(
+                    timeout=limit, disconnect_on_error=False
+                )
+            except ResponseError as error:
+                answer = error
+            if answer is None:  # redis-py's word for it; no script of ours answers nothing
+                raise TimeoutError
+            self.owed -= 1
+            if self.owed < self._expected:
+                self._got.append(answer)
+        return self._got
+
+    async def drop(self) -> None:
+        """Close it without waiting."""
+        await self.connection.disconnect(nowait=True)
+        self.owed = 0
+
+    async def close(self) -> None:
+        """Close it and see it closed."""
+        with suppress(OSError, asyncio.TimeoutError):
+            await self.connection.disconnect()
+
+
+class AsyncRing:
+    """A wire to each node, see `ring.Ring`."""
+
+    def __init__(self, cluster: Cluster, limit: float) -> None:
+        self._cluster = cluster
+        self._wires = [AsyncWire(node, limit) for node in cluster.nodes]
+
+    async def ask(self, round_: Round) -> Answers:
+        """Carry a round out."""
+        if round_.after:
+            await asyncio.sleep(round_.after)
+        progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
+        packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
+        await self._ask(progress, progress.asked, packed)
+        await self._read(progress, packed)
+        if rest := progress.rest():
+            await self._ask(progress, rest, packed)
+            await self._read(progress, packed)
+        return progress.close(self._cluster.nodes)
+
+    async def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> None:
+        unconnected = []
+        for number in numbers:
+            wire = self._wires[number]
+            if wire.silent_for > PATIENCE:
+                await self._give_up(progress, number, TimeoutError(f"silent for {PATIENCE:g} s"))
+            elif wire.connection.is_connected:
+                await self._send(progress, number, packed)
+            else:
+                unconnected.append(number)
+        if unconnected:
+            await self._connect_all(progress, unconnected, packed)
+
+    async def _connect_all(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> None:
+        """Connect at the same time; once there is a quorum, leave those that take much longer."""
+        tasks = {asyncio.create_task(self._connect(progress, n, packed)): n for n in numbers}
+        started, pending, end = time.monotonic(), set(tasks), progress.end
+        try:
+            while pending and (left := end - time.monotonic()) > 0:
+                done, pending = await asyncio.wait(
+                    pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+                if progress.enough:
+                    taken = time.monotonic() - started
+                    end = min(end, started + taken + max(CONNECT, 3 * taken))
+        finally:
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
+        for task in pending:
+            await self._give_up(progress, tasks[task], TimeoutError("no connection in time"))
+
+    async def _connect(self, progress: Progress, number: int, packed: bytes) -> None:
+        from redis.exceptions import RedisError
+
+        try:
+            await self._wires[number].connect(max(progress.end - time.monotonic(), 0.02))
+        except TimeoutError:
+            await self._give_up(progress, number, TimeoutError("no connection in time"))
+        except (RedisError, OSError) as error:
+            await self._give_up(progress, number, error)
+        else:
+            self._cluster.reached(number)
+            await self._send(progress, number, packed)
+
+    async def _send(self, progress: Progress, number: int, packed: bytes) -> None:
+        from redis.exceptions import RedisError
+
+        wire = self._wires[number]
+        if wire.owed >= OWED:
+            progress.got(number, NotAskedError(f"it owes {wire.owed} answers"))
+            return
+        owed = wire.owed
+        try:
+            await wire.send(packed, len(progress.round.calls))
+        except RedisError as error:
+            if progress.may_repeat(number, error):
+                await wire.drop()
+                await self._connect(progress, number, packed)
+            else:
+                await self._give_up(progress, number, error)
+        else:
+            progress.sent(number, owed)
+
+    async def _read(self, progress: Progress, packed: bytes) -> None:
+        while True:
+            until = progress.until()
+            now = time.monotonic()
+            if until <= now:
+                return
+            others = bool(progress.fresh)
+            for number in list(progress.pending):
+                waits = number in progress.fresh or not others
+                limit = min(SLICE, until - now) if waits else 0.0005
+                await self._receive(progress, number, packed, limit)
+
+    async def _receive(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
+        from redis.exceptions import NoScriptError, RedisError
+        from redis.exceptions import TimeoutError as Overdue
+
+        wire = self._wires[number]
+        try:
+            answer = await wire.receive(limit)
+        except (Overdue, TimeoutError):
+            return
+        except (RedisError, OSError) as error:
+            await wire.drop()
+            if progress.may_repeat(number, error):
+                progress.pending.remove(number)
+                await self._connect(progress, number, packed)
+            else:
+                await self._give_up(progress, number, error)
+            return
+        if any(isinstance(each, NoScriptError) for each in answer):
+            load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
+            try:
+                await wire.send(b"".join(load), 1)
+                await wire.send(packed, len(progress.round.calls))
+            except RedisError as error:
+                await self._give_up(progress, number, error)
+            return
+        progress.got(number, answer)
+
+    async def _give_up(self, progress: Progress, number: int, error: Exception) -> None:
+        await self._wires[number].drop()
+        self._cluster.fail(number, error)
+        progress.got(number, error)
+
+    async def drop(self) -> None:
+        """Close the wires without waiting."""
+        for wire in self._wires:
+            await wire.drop()
+
+    async def close(self) -> None:
+        """Close the wires."""
+        for wire in self._wires:
+            await wire.close()
+
+
+class _LoopRings:
+    """The rings of one event loop."""
+
+    def __init__(self, cluster: Cluster, limit: float) -> None:
+        self._cluster = cluster
+        self._limit = limit
+        self._idle: deque[AsyncRing] = deque()
+        self.closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._keeper = self._keep()
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        # A loop closes the generators that were begun on it before it ends, and that is the only
+        # word that it gives of its end.
+        try:
+            yield
+        finally:
+            self.closed = True
+            while self._idle:
+                await self._idle.popleft().close()
+
+    async def begin(self) -> None:
+        """Have the loop tell of its end."""
+        await anext(self._keeper)
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Carry an operation out, round by round."""
+        ring = self._idle.pop() if self._idle else AsyncRing(self._cluster, self._limit)
+        answers: Any = None
+        try:
+            while True:
+                answers = await ring.ask(operation.send(answers))
+        except StopIteration as stop:
+            await self._give_back(ring)
+            result: T = stop.value
+            return result
+        except QuorumError:
+            await self._give_back(ring)
+            raise
+        except BaseException:
+            await ring.drop()  # what was sent, and not read, is not known
+            raise
+
+    async def _give_back(self, ring: AsyncRing) -> None:
+        if self.closed or len(self._idle) >= IDLE:
+            await ring.close()
+        else:
+            self._idle.append(ring)
+
+    def close_soon(self) -> None:
+        """Close from a callback of the loop."""
+        self._closing = asyncio.ensure_future(self._finish())
+
+    def close_idle_soon(self) -> None:
+        """Close what no task uses now, from a callback of the loop."""
+        self._closing = asyncio.ensure_future(self._close_idle())
+
+    async def _close_idle(self) -> None:
+        while self._idle:  # without a pause: the loop may cancel us at its end
+            await self._idle.popleft().drop()
+
+    async def _finish(self) -> None:
+        await self._keeper.aclose()
+
+
+class AsyncRings:
+    """Rings for each event loop."""
+
+    def __init__(self, cluster: Cluster, limit: float) -> None:
+        self._cluster = cluster
+        self._limit = limit
+        self._mutex = threading.Lock()
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, _LoopRings]] = {}
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Carry an operation out on this loop's rings."""
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(id(loop))
+        if found is not None and found[0] is loop and not found[1].closed:
+            return await found[1].run(operation)
+        rings = _LoopRings(self._cluster, self._limit)
+        with self._mutex:
+            for number, (other, _) in list(self._loops.items()):
+                if other.is_closed():
+                    del self._loops[number]
+            self._loops[id(loop)] = loop, rings
+        await rings.begin()
+        return await rings.run(operation)
+
+    def close_idle(self) -> None:
+        """Have each loop close, soon, what no task uses now."""
+        for loop, rings in list(self._loops.values()):
+            if not loop.is_closed():
+                with suppress(RuntimeError):  # closed meanwhile
+                    loop.call_soon_threadsafe(rings.close_idle_soon)
+
+    def close(self) -> None:
+        """Have each loop close what it has open."""
+        with self._mutex:
+            found = list(self._loops.values())
+            self._loops.clear()
+        for loop, rings in found:
+            if not loop.is_closed():
+                with suppress(RuntimeError):  # closed meanwhile
+                    loop.call_soon_threadsafe(rings.close_soon)
+
+    def forget_parent(self) -> None:
+        """Begin anew in a forked child."""
+        self._mutex, self._loops = threading.Lock(), {}

@@ -1,0 +1,42 @@
+"""What `manage.py check --deploy` says of the servers of a quorum, which it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.core.checks import CheckMessage, Error
+
+from ..redis import checks
+from ..redis.clients import NodeClient
+from ..redis.location import Place
+
+__all__ = ["check_deploy"]
+
+
+def check_deploy(alias: str, places: Iterable[Place]) -> list[CheckMessage]:
+    """Return the messages for production: of each server, and of two that are one."""
+    from redis.exceptions import RedisError
+
+    found: list[CheckMessage] = []
+    known: dict[str, str] = {}
+    for place in places:
+        client = NodeClient(place, checks.LIMIT)
+        try:
+            found += checks.check_deploy(alias, place, client)
+            server = checks.info(client, "server").get("run_id", "")
+        except RedisError:
+            continue  # told already
+        finally:
+            client.close()
+        if server in known:
+            found.append(
+                Error(
+                    f"DISTLOCKS[{alias!r}]: {known[server]} and {place.shown} are one server.",
+                    hint="Its failure would cost two votes: name independent servers. "
+                    "See docs/reference/checks.md.",
+                    id="distlock.E025",
+                )
+            )
+        elif server:
+            known[server] = place.shown
+    return found

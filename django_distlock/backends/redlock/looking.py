@@ -1,0 +1,165 @@
+"""What the nodes show to people: who holds a lock, and what each node says of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from ...values import Cleaned, CleanPolicy, LockInfo, Note
+from .rounds import Answer, Answers, Names, Operation, QuorumError, Round, each_vote, report
+from .scripts import Value, script
+from .votes import Tally, Verdict, holder_of, quorum
+
+__all__ = ["QuorumInfo", "clean", "look", "page"]
+
+PAGE = 500
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo(LockInfo):
+    """A lock as a quorum of nodes shows it; ``votes`` is what each node says, by its address."""
+
+    votes: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one node shows of a held lock: the ms left, the node's clock, and the value."""
+
+    left: int
+    now: int
+    value: Value
+
+
+def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation[QuorumInfo | None]:
+    """Return who holds a lock on a quorum, with each node's vote."""
+
+    def decided(answers: Answers) -> bool:
+        owners = Counter(owner for each in answers if (owner := _owner(each)) is not None)
+        most = max(owners.values(), default=0)
+        free = sum(isinstance(each, list) for each in answers) - most
+        return Tally(len(node), most, free).verdict is not Verdict.OPEN
+
+    answers = yield Round(script("look"), [(names.lock(key),)], limit, decided, keys=1)
+    _need_quorum(answers, node)
+    sights = {node[i]: seen for i, each in enumerate(answers) if (seen := _sight(each))}
+    votes = each_vote(answers, node, lambda said: "held" if said else "free")
+    for name, seen in sights.items():
+        votes[name] = f"held with token {seen.value.token} for {seen.left / 1000:g} s"
+    return _info(sights, sum(not answered(each) for each in answers), votes)
+
+
+def page(
+    names: Names, after: str, limit: float, node: Sequence[str]
+) -> Operation[tuple[str, list[tuple[bytes, QuorumInfo]]]]:
+    """Return the next held locks in the order of their keys, and where to go on; "" at the end.
+
+    Each node gives a page of its own; what is beyond the last key of the shortest waits for the
+    next round, as that node may have it, too.
+    """
+    answers = yield Round(script("list"), [(names.index, after, PAGE)], limit, keys=1)
+    _need_quorum(answers, node)
+    found: dict[bytes, dict[str, Sight]] = defaultdict(dict)
+    ends = []
+    for name, each in zip(node, answers, strict=True):
+        if not isinstance(each, list) or isinstance(each[0], Exception):
+            continue
+        following, now, *rest = each[0]
+        if following:
+            ends.append(following[1:])
+        for key, left, raw in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            if (value := Value.of(raw)) is not None:
+                found[key][name] = Sight(left, now, value)
+    end = min(ends, default=b"")
+    silent = [name for name, each in zip(node, answers, strict=True) if not answered(each)]
+    shown = []
+    for key, sights in sorted(found.items()):
+        votes = {name: "held" if name in sights else "free" for name in node}
+        votes |= dict.fromkeys(silent, "no answer")
+        info = _info(sights, len(silent), votes)
+        if info is not None and (not end or key <= end):
+            shown.append((key, info))
+    return f"({end.decode()}" if end else "", shown
+
+
+def clean(
+    names: Names, policy: CleanPolicy, cursor: str, limit: float, node: Sequence[str]
+) -> Operation[Cleaned]:
+    """Take idle entries out of the index of one node after the other.
+
+    ``cursor`` is the node's number, how many nodes before it have failed, and the entry there. A
+    node that fails is left to the next cleaning, unless there is no quorum of the others.
+    """
+    number, failed, after = cursor.split(" ", 2) if cursor else ("0", "0", "-")
+    at, failures = int(number), int(failed)
+    words = (names.index, after, policy.batch, round(policy.older_than * 1000), int(policy.dry_run))
+    answers = yield Round(script("clean"), [words], limit, nodes=[at], insist=True, keys=1)
+    answer = answers[at]
+    following, idle, seen = b"", 0, 0
+    if isinstance(answer, list) and not isinstance(answer[0], Exception):
+        following, idle, seen = answer[0]
+    else:
+        failures += 1
+        if failures > len(node) - quorum(len(node)):
+            raise QuorumError(report(answers, node, str))
+    if following:
+        return Cleaned(removed=idle, seen=seen, cursor=f"{at} {failures} {following.decode()}")
+    following_node = f"{at + 1} {failures} -" if at + 1 < len(node) else None
+    return Cleaned(removed=idle, seen=seen, cursor=following_node)
+
+
+def answered(answer: Answer) -> bool:
+    """Tell whether a node answered, and not by an error."""
+    return isinstance(answer, list) and not isinstance(answer[0], Exception)
+
+
+def _need_quorum(answers: Answers, node: Sequence[str]) -> None:
+    if sum(map(answered, answers)) < quorum(len(node)):
+        raise QuorumError(report(answers, node, lambda said: "answered"))
+
+
+def _sight(answer: Answer) -> Sight | None:
+    if not isinstance(answer, list) or isinstance(answer[0], Exception) or not answer[0]:
+        return None
+    left, now, raw = answer[0]
+    value = Value.of(raw)
+    return None if value is None else Sight(left, now, value)
+
+
+def _owner(answer: Answer) -> str | None:
+    seen = _sight(answer)
+    return None if seen is None else seen.value.owner
+
+
+def _info(sights: Mapping[str, Sight], silent: int, votes: Mapping[str, str]) -> QuorumInfo | None:
+    """Return the lock as its holder's nodes show it, if anybody has a quorum."""
+    owner = holder_of([seen.value.owner for seen in sights.values()], silent, len(votes))
+    if owner is None:
+        return None
+    mine = [seen for seen in sights.values() if seen.value.owner == owner]
+    first = mine[0].value
+    note = Note.loads(first.note)
+    return QuorumInfo(
+        name=first.name,
+        holder=note.holder,
+        fencing_token=_token(seen.value.token for seen in mine),
+        acquired_at=_time(min(seen.value.acquired for seen in mine)),
+        # The clocks of the nodes differ: it is that of the node whose lease ends last.
+        expires_at=_time(max(seen.now + 1000 * seen.left for seen in mine)),
+        metadata=note.metadata,
+        owner=owner,
+        votes=votes,
+    )
+
+
+def _token(tokens: Iterable[int]) -> int:
+    """Return the token that most have; of those that as many have, the highest."""
+    counts = Counter(tokens)
+    return max(counts, key=lambda token: (counts[token], token))
+
+
+def _time(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)

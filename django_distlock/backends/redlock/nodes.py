@@ -1,0 +1,210 @@
+"""The nodes, as the whole process sees them: which are down, and how far a round has come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..redis.location import Place
+from .rounds import Answers, NotAskedError, Round
+from .votes import quorum
+
+__all__ = ["CONNECT", "OWED", "PATIENCE", "Cluster", "Node", "Progress"]
+
+OWED = 32
+"""Answers that a node may owe before it is asked no more."""
+STRAGGLE = 0.001  # seconds that a decided round waits at least for those who are a little late
+GRACE = 0.005  # seconds for nodes that owe answers, when the others have given theirs
+PATIENCE = 2.0  # seconds after which a node that owes an answer is taken to be cut off
+CONNECT = 0.05  # seconds that a quorum of connections waits at least for the others
+AGAIN = (0.05, 1.0)  # seconds between two attempts to reach a node that is down: first, longest
+
+
+@dataclass(eq=False)
+class Node:
+    """One of the independent servers."""
+
+    number: int
+    place: Place
+    down: Exception | None = None
+    """Why it could not be reached when it was last tried, if it could not."""
+
+    @property
+    def shown(self) -> str:
+        """Its address for people."""
+        return self.place.shown
+
+
+@dataclass(eq=False)
+class Cluster:
+    """All nodes of an alias; a thread tries to reach those that are down, while there are any.
+
+    So a node that swallows connections costs one attempt to connect, and not one in each round.
+    """
+
+    alias: str
+    nodes: Sequence[Node]
+    limit: float
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _thread: threading.Thread | None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def shown(self) -> list[str]:
+        """The addresses for people."""
+        return [node.shown for node in self.nodes]
+
+    def asked(self, round_: Round) -> list[int]:
+        """Return the nodes that a round asks: not those that are down, when the others may do."""
+        wanted = range(len(self.nodes)) if round_.nodes is None else round_.nodes
+        up = [number for number in wanted if self.nodes[number].down is None]
+        if round_.insist or (round_.nodes is None and len(up) < quorum(len(self.nodes))):
+            return list(wanted)
+        return up
+
+    def fail(self, number: int, error: Exception) -> None:
+        """Take a node to be down."""
+        self.nodes[number].down = error
+        with self._mutex:
+            if self._thread is None and not self._ended.is_set():
+                name = f"distlock-{self.alias}_nodes"
+                self._thread = threading.Thread(target=self._revive, name=name, daemon=True)
+                self._thread.start()
+
+    def reached(self, number: int) -> None:
+        """Take a node to be up."""
+        self.nodes[number].down = None
+
+    def _revive(self) -> None:
+        delay, longest = AGAIN
+        while True:
+            with self._mutex:
+                down = [node for node in self.nodes if node.down is not None]
+                if not down or self._ended.is_set():
+                    self._thread = None
+                    return
+            self._ended.wait(delay)
+            delay = min(2 * delay, longest)
+            for node in down:
+                self._try(node)
+
+    def _try(self, node: Node) -> None:
+        from redis.exceptions import RedisError
+
+        if self._ended.is_set():
+            return
+        connection: Any = node.place.connection(min(self.limit, 1.0))
+        with suppress(RedisError, OSError):
+            connection.connect()
+            node.down = None
+        connection.disconnect()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+
+    def forget_parent(self) -> None:
+        """Begin anew in a forked child."""
+        self._mutex, self._thread, self._ended = threading.Lock(), None, threading.Event()
+
+
+class Progress:
+    """How far a round has come, and how long it is worth waiting for the rest of it."""
+
+    def __init__(self, round_: Round, nodes: int, asked: Iterable[int]) -> None:
+        self.round = round_
+        self.answers: Answers = [None] * nodes
+        self.pending: list[int] = []
+        self.fresh: set[int] = set()
+        """Those of the pending that owed nothing before: they will answer at once."""
+        self.started = time.monotonic()
+        self.end = self.started + round_.limit
+        self._settled: float | None = None
+        self._thin: float | None = None
+        self._quorum = quorum(nodes)
+        self.asked = list(asked)
+        self._again: set[int] = set()
+        self._answered = False
+
+    def sent(self, number: int, owed: int) -> None:
+        """Note that a node was asked."""
+        self.pending.append(number)
+        if not owed:
+            self.fresh.add(number)
+
+    def got(self, number: int, answer: list[Any] | Exception) -> None:
+        """Note what a node said."""
+        self.answers[number] = answer
+        self._answered = True
+        if number in self.pending:
+            self.pending.remove(number)
+            self.fresh.discard(number)
+
+    def until(self) -> float:
+        """Return until when to wait for who is pending; 0 when not at all."""
+        if not self.pending:
+            return 0.0
+        now = time.monotonic()
+        if self._settled is None and self._answered and self.round.decided(self.answers):
+            self._settled = now
+        if self._settled is not None:
+            late = max(STRAGGLE, self._settled - self.started)
+            return min(self.end, self._settled + late) if self.fresh else 0.0
+        if not self.fresh and not self.round.patient:
+            return 0.0
+        answered = sum(isinstance(each, list) for each in self.answers)
+        if not self.fresh and answered >= self._quorum:
+            self._thin = self._thin or now
+            return min(self.end, self._thin + GRACE)
+        return self.end
+
+    def may_repeat(self, number: int, error: Exception) -> bool:
+        """Tell whether to ask a node once more, as its connection was closed, perhaps long ago.
+
+        Asked again, a node answers as it did before.
+        """
+        if number in self._again or not is_reset(error):
+            return False
+        self._again.add(number)
+        return True
+
+    @property
+    def enough(self) -> bool:
+        """Whether a quorum was asked, or has answered."""
+        answered = sum(isinstance(each, list) for each in self.answers)
+        return answered + len(self.pending) >= self._quorum
+
+    def rest(self) -> list[int]:
+        """Return the nodes to ask after all, when those that are up proved to be too few."""
+        answered = sum(isinstance(each, list) for each in self.answers)
+        if self.round.nodes is not None or answered >= self._quorum:
+            return []
+        return [number for number in range(len(self.answers)) if number not in self.asked]
+
+    def close(self, nodes: Sequence[Node]) -> Answers:
+        """Return the answers, with an error for each that is missing."""
+        if self.pending:
+            from redis.exceptions import TimeoutError
+
+            waited = time.monotonic() - self.started
+            for number in self.pending:
+                self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
+        if self.round.nodes is None:
+            for number, node in enumerate(nodes):
+                if self.answers[number] is None:
+                    self.answers[number] = NotAskedError(str(node.down or "it was down just now"))
+        return self.answers
+
+
+def is_reset(error: Exception) -> bool:
+    """Tell whether a connection was closed, rather than slow."""
+    from redis.exceptions import ConnectionError, TimeoutError
+
+    return isinstance(error, ConnectionError) and not isinstance(error, TimeoutError)

@@ -1,0 +1,334 @@
+"""What is asked of the nodes, round by round, and what follows from their votes. Pure.
+
+An operation is a generator: it yields a `Round`, and is sent what each node answered. `ring.py` and
+`aring.py` carry rounds out, in threads and on event loops.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from ...names import readable
+from ...values import Claim, Grant, Refusal
+from .scripts import Script, digest, script
+from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
+
+__all__ = [
+    "Answer",
+    "Answers",
+    "Names",
+    "NotAskedError",
+    "Operation",
+    "QuorumError",
+    "Round",
+    "acquire",
+    "each_vote",
+    "release",
+    "renew",
+    "report",
+]
+
+T = TypeVar("T")
+
+Answer: TypeAlias = "list[Any] | Exception | None"
+Answers: TypeAlias = "list[Answer]"
+"""By node: its answers to the calls of a round, the error instead of them, or None when not asked.
+
+Errors that the server answered with stand among the answers, in the place of one.
+"""
+Operation: TypeAlias = Generator["Round", Answers, T]
+
+RESTORED = "0" * 16  # the attempt that nobody undoes
+RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
+UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
+
+
+class NotAskedError(Exception):
+    """The node was not asked: it has not answered before, and the others are enough."""
+
+
+class QuorumError(Exception):
+    """No quorum of the nodes could answer; says what each one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the keys begin, and how long an idle name is kept, in milliseconds."""
+
+    base: str
+    kept: int
+
+    def lock(self, claim_key: str) -> str:
+        """Return the key of a lock."""
+        return f"{self.base}:redlock:{claim_key}"
+
+    @property
+    def index(self) -> str:
+        """The key of the index of held locks."""
+        return f"{self.base}:redlock-held"
+
+
+def _undecided(answers: Answers) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One question to the nodes: a script, and what it is called with, once or many times.
+
+    All ``nodes`` (by number; None: all) are asked at the same time. Answers are awaited for
+    ``limit`` seconds; once ``decided`` says so, those to come are not. ``insist``: ask those too
+    that are known to be down.
+    """
+
+    script: Script
+    calls: Sequence[tuple[Any, ...]]
+    limit: float
+    decided: Callable[[Answers], bool] = _undecided
+    nodes: Sequence[int] | None = None
+    insist: bool = False
+    patient: bool = True
+    """Whether to wait for nodes that owe answers; an undoing need not be seen done."""
+    after: float = 0.0
+    """Seconds to wait before asking."""
+    keys: int = 2
+    """How many of each call's words are keys."""
+
+    def commands(self) -> list[tuple[Any, ...]]:
+        """Return what is sent to each node."""
+        return [("EVALSHA", self.script.digest, self.keys, *words) for words in self.calls]
+
+
+def acquire(
+    names: Names, claim: Claim, proposal: int, limit: float, node: Sequence[str]
+) -> Operation[Grant | Refusal]:
+    """Have a quorum grant the claim, and store its token; else undo what was granted.
+
+    1. All nodes are asked at the same time. Each that is free draws a token and grants.
+    2. A quorum granted, and drew different tokens: the highest is the token, once a quorum has
+       stored it.
+    3. No quorum: all that granted, or did not answer, are told to free it. When several have split
+       the votes, so that nobody has a quorum, they try again after random delays, and the one that
+       leads keeps what it has.
+    """
+    nodes = len(node)
+    until = time.monotonic() + limit
+    after = 0.0
+
+    def decided(answers: Answers) -> bool:
+        return _tally(answers, _granted).verdict is not Verdict.OPEN
+
+    while True:
+        attempt = f"{random.getrandbits(64):016x}"
+        words = [_words(names, claim, proposal, attempt)]
+        answers = yield Round(script("acquire"), words, limit, decided, after=after)
+        tally = _tally(answers, _granted)
+        if tally.verdict is Verdict.YES:
+            token, told = yield from _agree(names, claim, answers, limit)
+            if token is not None:
+                return Grant(token, claim.ttl)
+            if _tally(told, bool).failed:  # whether the token is safe is not known
+                yield from _undo(names, claim, attempt, answers, limit)
+                late = zip(told, answers, strict=True)
+                said: Answers = [new if isinstance(new, Exception) else old for new, old in late]
+                raise QuorumError(report(said, node, _acquire_vote))
+        if tally.verdict is Verdict.DOWN:
+            yield from _undo(names, claim, attempt, answers, limit)
+            raise QuorumError(report(answers, node, _acquire_vote))
+        refused = _refused(answers)
+        rivals = [each[3].decode() for each in refused]
+        where = standing(digest(claim.owner), tally.yes, rivals, tally.failed, nodes)
+        after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
+        over = where is Standing.BEATEN or time.monotonic() + after >= until
+        if over or where is Standing.TRAILING:
+            yield from _undo(names, claim, attempt, answers, limit)
+        if over:
+            left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
+            return Refusal(left, refused[0][2].decode("utf-8", "replace") if refused else "")
+
+
+def _agree(
+    names: Names, claim: Claim, answers: Answers, limit: float
+) -> Operation[tuple[int | None, Answers]]:
+    """Return the token of a grant once a quorum has stored it, or None and what was said."""
+    needed = quorum(len(answers))
+    tokens = {i: each[0][1] for i, each in enumerate(answers) if _said(each, _granted)}  # type: ignore[index]
+    token, behind = agreed_token(tokens, len(answers))
+    if not behind:
+        return token, []
+    stored = len(tokens) - len(behind)
+
+    def enough(answers: Answers) -> bool:
+        return stored + sum(_said(each, bool) for each in answers) >= needed
+
+    words = (names.lock(claim.key), claim.owner, token)
+    told = yield Round(script("raise"), [words], limit, enough, behind, keys=1)
+    return (token if enough(told) else None), told
+
+
+def _undo(
+    names: Names, claim: Claim, attempt: str, answers: Answers, limit: float
+) -> Operation[None]:
+    """Free the claim on every node that granted it, or that may have."""
+    undo = [i for i, answer in enumerate(answers) if not _is_clean(answer)]
+    if undo:
+        words = (names.lock(claim.key), names.index, claim.owner, attempt)
+        yield Round(
+            script("release"), [words], min(limit, UNDO), nodes=undo, insist=True, patient=False
+        )
+
+
+def renew(
+    names: Names, claims: Sequence[Claim], limit: float, node: Sequence[str]
+) -> Operation[list[bool]]:
+    """Start the ttl anew on a quorum; put a lock that a quorum has back where it was lost.
+
+    A node that was restarted without its data, or was away for longer than the ttl, has lost it.
+    Only by a quorum's yes it is ours for sure, so that nobody else can have it.
+    """
+    calls = [(names.lock(c.key), c.owner, _ms(c.ttl)) for c in claims]
+
+    def decided(answers: Answers) -> bool:
+        return all(
+            _tally(_of(answers, number), _is_renewed).verdict is not Verdict.OPEN
+            for number in range(len(calls))
+        )
+
+    answers = yield Round(script("renew"), calls, limit, decided, keys=1)
+    ours = []
+    for number in range(len(claims)):
+        verdict = _tally(_of(answers, number), _is_renewed).verdict
+        if verdict in (Verdict.DOWN, Verdict.SPLIT):
+            raise QuorumError(report(_of(answers, number), node, _renew_vote))
+        ours.append(verdict is Verdict.YES)
+    lost = [_lost(_of(answers, number)) if ours[number] else {} for number in range(len(claims))]
+    for number in {number for each in lost for number in each}:
+        calls = [
+            _words(names, claim, each[number], RESTORED)
+            for claim, each in zip(claims, lost, strict=True)
+            if number in each
+        ]
+        yield Round(script("restore"), calls, min(limit, UNDO), nodes=[number], patient=False)
+    return ours
+
+
+def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Operation[bool]:
+    """Free the claim on all nodes; True if a quorum had it, or may have had it."""
+
+    def decided(answers: Answers) -> bool:
+        return _tally(answers, bool).verdict is not Verdict.OPEN
+
+    words = (names.lock(claim.key), names.index, claim.owner, "")
+    answers = yield Round(script("release"), [words], limit, decided)
+    verdict = _tally(answers, bool).verdict
+    if verdict is Verdict.DOWN:
+        raise QuorumError(report(answers, node, _release_vote))
+    return verdict is not Verdict.NO
+
+
+# -- reading answers -------------------------------------------------------------------------------
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _words(names: Names, claim: Claim, token: int, attempt: str) -> tuple[Any, ...]:
+    numbers = (_ms(claim.ttl), token, names.kept)
+    texts = (readable(claim.name), claim.note, attempt)
+    return (names.lock(claim.key), names.index, claim.owner, *numbers, *texts)
+
+
+def _granted(answer: Any) -> bool:
+    return bool(answer[0])
+
+
+def _is_renewed(answer: Any) -> bool:
+    return int(answer) > 0
+
+
+def _of(answers: Answers, number: int) -> Answers:
+    """Return the answers to one of the calls, as if it had been the only one."""
+    return [[each[number]] if isinstance(each, list) else each for each in answers]
+
+
+def _said(answer: Answer, is_yes: Callable[[Any], bool]) -> bool:
+    good = isinstance(answer, list) and not isinstance(answer[0], Exception)
+    return good and is_yes(answer[0])  # type: ignore[index]
+
+
+def _tally(answers: Answers, is_yes: Callable[[Any], bool]) -> Tally:
+    yes = no = failed = 0
+    for answer in answers:
+        if answer is None:
+            continue
+        if isinstance(answer, Exception) or isinstance(answer[0], Exception):
+            failed += 1
+        elif is_yes(answer[0]):
+            yes += 1
+        else:
+            no += 1
+    return Tally(len(answers), yes, no, failed)
+
+
+def _is_clean(answer: Answer) -> bool:
+    """Tell whether a node has surely nothing of ours: it refused, or was not asked."""
+    if isinstance(answer, list):
+        return not isinstance(answer[0], Exception) and not answer[0][0]
+    return isinstance(answer, NotAskedError)
+
+
+def _refused(answers: Answers) -> list[Any]:
+    """Return what the nodes said that refused."""
+    said = [each[0] for each in answers if isinstance(each, list)]
+    return [each for each in said if not isinstance(each, Exception) and not each[0]]
+
+
+def _lost(answers: Answers) -> dict[int, int]:
+    """Return the nodes where a renewed lock is missing, each with its token."""
+    said = [each[0] if isinstance(each, list) else None for each in answers]
+    tokens = [int(each) for each in said if isinstance(each, int) and each > 0]
+    return {i: max(tokens) for i, each in enumerate(said) if each == -1}
+
+
+# -- telling people --------------------------------------------------------------------------------
+
+
+def each_vote(answers: Answers, node: Sequence[str], tell: Callable[[Any], str]) -> dict[str, str]:
+    """Return what each node said, by its address."""
+    votes = {}
+    for name, answer in zip(node, answers, strict=True):
+        said: Any = answer[0] if isinstance(answer, list) else answer
+        if said is None:
+            votes[name] = "no answer in time"
+        elif isinstance(said, NotAskedError):
+            votes[name] = f"not asked again: {said}"
+        elif isinstance(said, Exception):
+            votes[name] = f"{type(said).__name__}: {said}"
+        else:
+            votes[name] = tell(said)
+    return votes
+
+
+def _acquire_vote(answer: Any) -> str:
+    return "granted" if answer[0] else f"held by another for {answer[1] / 1000:g} s"
+
+
+def _renew_vote(answer: Any) -> str:
+    return "renewed" if answer > 0 else "held by another" if answer == 0 else "free"
+
+
+def _release_vote(answer: Any) -> str:
+    return "released" if answer else "not held"
+
+
+def report(answers: Answers, node: Sequence[str], tell: Callable[[Any], str]) -> str:
+    """Return what each node said, as a sentence."""
+    votes = each_vote(answers, node, tell)
+    answered = sum(_tally([each], lambda _: True).yes for each in answers)
+    said = "; ".join(f"{name}: {vote}" for name, vote in votes.items())
+    return f"{answered} of {len(node)} nodes answered, {quorum(len(node))} are needed: {said}"

@@ -1,0 +1,174 @@
+"""Behind a pooler in transaction mode, which gives a session to another client at each commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
+from tests.backends.tools import (
+    SERVERS,
+    Elsewhere,
+    database_alias,
+    elsewhere,
+    lock_alias,
+    one_value,
+    soon,
+)
+from tests.conftest import SERVERS as STARTED
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgresql import PostgreSQL
+
+KINDS = {
+    "table": "django_distlock.backends.table.TableBackend",
+    "row": "django_distlock.backends.row.RowBackend",
+    "version": "django_distlock.backends.version.VersionBackend",
+}
+POOLED = [store for store in SERVERS if store == "postgresql"]
+SESSIONS = 4  # of the server's, for all clients
+
+pytestmark = pytest.mark.parametrize("store", POOLED)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def pooler() -> Iterator[PgBouncer]:
+    """A pooler before the server of the tests."""
+    server = STARTED["postgresql"]
+    assert isinstance(server, PostgreSQL)
+    with PgBouncer(server, sessions=SESSIONS) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def pooled(store: str, pooler: PgBouncer) -> Iterator[str]:
+    """The alias "pooled" of DATABASES: the tests' database by way of the pooler."""
+    with database_alias("pooled", pooler.settings(connections.settings[store]["NAME"])):
+        yield "pooled"
+
+
+@pytest.fixture
+def alias(kind: str, pooled: str) -> Iterator[str]:
+    """The alias "pooled" of DISTLOCKS."""
+    options = {"COMMAND_TIMEOUT": 1.0}
+    with lock_alias("pooled", BACKEND=KINDS[kind], LOCATION=pooled, PREFIX=kind, OPTIONS=options):
+        yield "pooled"
+
+
+def taken(name: str, **options: Any) -> Lease:
+    """Take a lock."""
+    lease = lock(name, using="pooled", **options).acquire()
+    assert lease
+    return lease
+
+
+def test_it_is_a_pooler_in_transaction_mode(pooled: str) -> None:
+    """Else the other tests would show nothing: what one client sets, another one finds."""
+    with connections[pooled].cursor() as cursor:
+        for number in range(SESSIONS):
+            cursor.execute("SELECT set_config('distlock.seen', %s, false)", [str(number)])
+    answer = elsewhere(lambda: one_value(pooled, "SELECT current_setting('distlock.seen', true)"))
+    assert answer
+    with connections[pooled].cursor() as cursor:
+        cursor.execute("RESET ALL")
+
+
+@each_kind
+def test_one_at_a_time_holds_it(alias: str, name: str) -> None:
+    inside: list[int] = []
+    tokens: list[int] = []
+
+    def work() -> None:
+        for _ in range(5):
+            with lock(name, using=alias, wait=20) as lease:
+                inside.append(1)
+                assert len(inside) == 1
+                tokens.append(lease.fencing_token)
+                time.sleep(0.002)
+                inside.pop()
+
+    threads = [Elsewhere(work).start() for _ in range(SESSIONS)]
+    for thread in threads:
+        thread.result()
+    assert len(tokens) == 5 * SESSIONS
+    assert tokens == sorted(set(tokens))
+
+
+@each_kind
+def test_a_lock_is_seen_renewed_refused_and_broken(alias: str, name: str) -> None:
+    lease = taken(name, metadata={"why": "test"})
+    (info,) = locks[alias].held(name)
+    assert (info.fencing_token, info.metadata) == (lease.fencing_token, {"why": "test"})
+    lease.renew()
+    assert elsewhere(lock(name, using=alias, wait=0).acquire) is None
+    locks[alias].force_release(name, fencing_token=lease.fencing_token)
+    with pytest.raises(LeaseLostError):
+        lease.renew()
+    with lock(name, using=alias, wait=5) as theirs:
+        assert theirs.fencing_token > lease.fencing_token
+
+
+@each_kind
+def test_it_ends_with_its_ttl(alias: str, name: str) -> None:
+    taken(name, ttl=0.3, renew=False)
+    began = time.monotonic()
+    elsewhere(lambda: taken(name, wait=10).release())
+    assert time.monotonic() - began < 0.3 + 1.5
+
+
+@each_kind
+def test_nothing_of_ours_is_left_to_the_next_client(
+    alias: str, pooled: str, name: str, kind: str
+) -> None:
+    """No setting, no prepared statement, no advisory lock."""
+    waiter = Elsewhere(lambda: taken(name, wait=20).release())
+    with lock(name, using=alias):
+        waiter.start()
+        time.sleep(0.1)
+    waiter.result()
+    limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    wanted = {"synchronous_commit": "on", **dict.fromkeys(limits, "0")}
+    advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    assert soon(lambda: one_value("postgresql", advisory) == 0)
+
+    def left() -> tuple[dict[str, str], int]:
+        with connections[pooled].cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute(
+                "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(wanted)]
+            )
+            settings = dict(cursor.fetchall())
+            cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+            (prepared,) = cursor.fetchone()
+            time.sleep(0.05)  # keeps the session, so that the others get another one
+            cursor.execute("COMMIT")
+        return settings, prepared
+
+    clients = [Elsewhere(left).start() for _ in range(SESSIONS)]
+    assert [client.result() for client in clients] == [(wanted, 0)] * SESSIONS
+
+
+@pytest.mark.parametrize("kind", ["table"])
+def test_the_table_backend_has_no_waiting_room(alias: str) -> None:
+    assert locks[alias].queues is False
+
+
+@pytest.mark.parametrize("kind", ["row"])
+def test_row_locks_that_use_up_the_pooler_are_explained(alias: str, name: str) -> None:
+    leases = [taken(f"{name}:{number}") for number in range(SESSIONS)]
+    with pytest.raises(LockBackendError, match=r"no answer.*pooler"):
+        lock(f"{name}:more", using=alias, wait=0).acquire()
+    for lease in leases:
+        lease.release()
+    taken(f"{name}:more", wait=5).release()
+
+
+@pytest.mark.parametrize("kind", ["row"])
+def test_row_locks_are_warned_of(alias: str) -> None:
+    """Each keeps one of the pooler's sessions for as long as it is held or waited for."""
+    (found,) = locks[alias].check()
+    assert found.id == "distlock.W005"

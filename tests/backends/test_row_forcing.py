@@ -1,0 +1,109 @@
+"""Row locks: broken by others, handed over, forked, and cleaned."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.db import connections
+
+from django_distlock import (
+    Lease,
+    LeaseLostError,
+    LockBackendError,
+    UnsupportedOperationError,
+    lock,
+    locks,
+)
+from django_distlock.models import RowSession
+from tests.backends.rowlocks import (
+    ROOT,
+    on_servers,
+    row,
+    row_alias,
+    taken,
+)
+from tests.backends.tools import (
+    database_alias,
+    soon,
+)
+
+
+@on_servers
+def test_a_lock_is_broken_by_ending_its_session(store: str, name: str) -> None:
+    """From another process: here another alias, with no knowledge of the first one's sessions."""
+    alias = f"row-{store}"
+    with row_alias("other", store):
+        lease = taken(name, alias, metadata={"why": "test"})
+        (info,) = locks["other"].held(name)
+        assert info.metadata == {"why": "test"}
+        assert info.holder.pid == os.getpid()
+        locks["other"].force_release(name, fencing_token=lease.fencing_token)
+        with lock(name, using="other", wait=0) as theirs:
+            assert theirs.fencing_token > lease.fencing_token
+            with pytest.raises(LeaseLostError):
+                lease.renew()
+
+
+@on_servers
+def test_a_role_that_may_not_end_a_session_is_told_what_to_do(store: str, name: str) -> None:
+    alias = f"row-{store}"
+    role, word = "looker", "secret"
+    settings = dict(connections.settings[store])
+    with connections[store].cursor() as cursor:
+        if store == "postgresql":
+            cursor.execute(f"DROP ROLE IF EXISTS {role}")
+            cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{word}'")
+            cursor.execute(f"GRANT pg_read_all_data, pg_write_all_data TO {role}")
+        else:
+            cursor.execute(f"CREATE OR REPLACE USER {role}@'%%' IDENTIFIED BY '{word}'", [])
+            cursor.execute(f"GRANT ALL ON {settings['NAME']}.* TO {role}@'%%'", [])
+    lease = taken(name, alias)
+    weak = database_alias("looker", settings | {"USER": role, "PASSWORD": word})
+    wanted = {"postgresql": "GRANT pg_signal_backend", "mariadb": "CONNECTION ADMIN"}[store]
+    with weak, row_alias("other", "looker"), pytest.raises(LockBackendError, match=wanted):
+        locks["other"].force_release(name)
+    lease.renew()
+    lease.release()
+
+
+@on_servers
+def test_a_lease_is_not_handed_to_another_process(store: str, name: str) -> None:
+    alias = f"row-{store}"
+    with row_alias("other", store):
+        handle = taken(name, alias).detach()
+        with pytest.raises(UnsupportedOperationError, match="another one"):
+            Lease.attach(handle.replace(alias, "other"))
+        Lease.attach(handle).release()
+
+
+@on_servers
+def test_a_forked_child_spares_the_sessions_of_its_parent(store: str, name: str) -> None:
+    words = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    done = subprocess.run(
+        [sys.executable, *words, "-m", "tests.backends.forked_row", f"row-{store}", name],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@on_servers
+def test_cleaning_leaves_nothing_of_sessions_that_have_ended(store: str, name: str) -> None:
+    if store != "postgresql":
+        assert not RowSession.objects.using(store).exists()
+        return
+    alias = f"row-{store}"
+    taken(name, alias).release()
+    row(alias).close_idle()
+    assert soon(lambda: _cleaned(store, alias))
+
+
+def _cleaned(store: str, alias: str) -> bool:
+    locks[alias].clean(older_than=3600)
+    return not RowSession.objects.using(store).exists()

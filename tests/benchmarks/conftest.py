@@ -1,0 +1,7 @@
+"""Measuring Redis needs the store of that name."""
+
+from __future__ import annotations
+
+from tests.servers import chosen
+
+collect_ignore_glob = [] if "redis" in chosen() else ["test_redis.py"]

@@ -1,0 +1,125 @@
+"""The benchmarks run on Redis, and count there what they say they count."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.adapters.redis.wire import COMPARE_AND_DELETE, Wire, acquiring, packed, releasing
+from benchmarks.stores.redis import OneRedis
+from benchmarks.targets import judge
+from tests.benchmarks.test_harness import run
+from tests.conftest import REDIS
+
+FLOORS = {
+    "redis": {"bare socket", "bare, redis-py connection", "bare, redis-py client", "bare push/pop"},
+    "redlock": {"bare sockets"},
+}
+
+
+@pytest.mark.parametrize(("store", "messages"), [("redis", 2), ("redlock", 10)])
+def test_a_quick_run_counts_the_messages_of_a_pair(
+    tmp_path: Path, store: str, messages: int
+) -> None:
+    """Measure pairs, failing attempts and memory for a moment, on real servers."""
+    file = tmp_path / "out.json"
+    words = ("--quick", "--rounds", "1", "--kinds", "ours,floor", "--json", str(file))
+    done = run("--stores", store, "--only", "pairs,failing,memory,save", *words)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(file.read_text())["results"]
+    assert {row["measure"] for row in rows} == {"pairs", "failing", "memory"}
+    pairs = {row["adapter"]: row for row in rows if row["measure"] == "pairs"}
+    assert {name for name, row in pairs.items() if row["kind"] == "floor"} == FLOORS[store]
+    for name in FLOORS[store]:
+        assert pairs[name]["statements"] == messages
+    # A node whose vote was not waited for may read its next message along with the one before.
+    ours = pairs["django-distlock"]["statements"]
+    assert messages * 0.8 <= ours <= messages
+    assert all(row["per_second"] > 0 for row in pairs.values())
+    (memory,) = (row for row in rows if row["measure"] == "memory")
+    assert memory["store_bytes_per_lock"] > 100  # a name, a holder and a token are longer
+    assert "messages a pair" in done.stdout or store == "redlock"
+
+
+def test_hand_overs_on_redis_are_counted_and_judged(tmp_path: Path) -> None:
+    """Let processes wait for each other, by our lock and by the token that is pushed and popped."""
+    file = tmp_path / "out.json"
+    words = ("--quick", "--kinds", "ours,floor", "--json", str(file))
+    done = run("--stores", "redis", "--only", "handover", *words)
+    assert done.returncode == 0, done.stderr
+    written = json.loads(file.read_text())
+    ours = [row for row in written["results"] if row["kind"] == "ours"]
+    assert [row["waiters"] for row in ours] == [2, 4]
+    assert all(row["samples"] > 0 and row["statements"] >= 2 for row in ours)
+    judged = {each["what"] for each in written["targets"]}
+    assert "hand-over p50 / bare push/pop, 4 waiters" in judged
+
+
+def test_a_message_is_counted_once_whatever_the_script_in_it_does() -> None:
+    """Count what clients send, not the commands inside of scripts, and what was changed."""
+    store = OneRedis()
+    store.start()
+    try:
+        with closing(Wire(store.servers[0].url())) as wire:
+            script = packed(b"EVAL", b"for n=1,9 do redis.call('SET',KEYS[1],n) end", b"1", b"key")
+            wire.ask(script)
+            changes = store.writes()["changes"]
+            before, between = store.work(), store.work()
+            for _ in range(20):
+                wire.ask(script)
+            after = store.work()
+            assert (after - between) - (between - before) == 20
+            assert store.writes()["changes"] - changes == 180
+        store.settle()
+    finally:
+        store.stop()
+
+
+def test_the_bare_commands_lock() -> None:
+    """Refuse a second owner, and free nobody else's."""
+    with closing(Wire(REDIS[0].url())) as wire:
+        wire.ask(packed(b"SCRIPT", b"LOAD", COMPARE_AND_DELETE))
+        assert wire.ask(acquiring(b"bare", b"me")) == b"+OK\r\n"
+        assert wire.ask(acquiring(b"bare", b"you")) == b"$-1\r\n"
+        assert wire.ask(releasing(b"bare", b"you")) == b":0\r\n"
+        assert wire.ask(releasing(b"bare", b"me")) == b":1\r\n"
+        with pytest.raises(RuntimeError, match="unknown command"):
+            wire.ask(packed(b"NONSENSE"))
+
+
+def row(measure: str, adapter: str, **figures: Any) -> dict[str, Any]:
+    """Return a line of a result on Redis."""
+    kinds = {"django-distlock": "ours", "bare push/pop": "floor"}
+    who = {"store": "redis", "adapter": adapter, "kind": kinds.get(adapter, "peer")}
+    return {"measure": measure, **who, **figures}
+
+
+def test_the_targets_of_redis_are_judged() -> None:
+    """Judge hand-overs beside the best peer, and attempts by what idling changes, too."""
+    rows = [
+        row("handover", "django-distlock", waiters=8, p50_us=150, p99_us=900, statements=4.1),
+        row("handover", "bare push/pop", waiters=8, p50_us=50, p99_us=90, statements=2.0),
+        row("handover", "python-redis-lock", waiters=8, p50_us=300, p99_us=1000, statements=5.0),
+        row("handover", "tooz", waiters=8, p50_us=90_000, p99_us=99_000, statements=3.0),
+        row(
+            "failing",
+            "django-distlock",
+            attempts=100,
+            writes={"changes": 14},
+            idle={"changes": 12},
+        ),
+        row("memory", "django-distlock", store_bytes_per_lock=500),
+    ]
+    judged = {verdict.what: (verdict.got, verdict.reached) for verdict in judge(rows)}
+    assert judged == {
+        "hand-over p50 / python-redis-lock, 8 waiters": (0.5, True),
+        "hand-over p50 / bare push/pop, 8 waiters": (3.0, False),
+        "hand-over p99 / best peer, 8 waiters": (0.9, True),
+        "messages an acquisition, 8 waiters": (4.1, True),
+        "changes in 100 failing attempts": (2.0, False),
+        "bytes of a held lock in the store": (500, False),
+    }

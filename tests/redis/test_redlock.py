@@ -1,0 +1,121 @@
+"""What redlock takes as LOCATION, and the demo on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_distlock import InvalidLockBackendError
+from django_distlock.backends.redlock import RedlockBackend
+from django_distlock.conf import parse
+from testproject.settings import SQLITE
+from tests.redlock import NODES
+from tests.servers import chosen
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKEND = "django_distlock.backends.redlock.RedlockBackend"
+ONE, TWO, THREE, FOUR = (f"redis://{host}.example:6379/0" for host in "abcd")
+
+
+def made(location: Any, **options: Any) -> RedlockBackend:
+    """Return a backend that nobody asks."""
+    conf = {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options}
+    return RedlockBackend("own", parse("own", conf))
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        (None, "is a list of URLs"),
+        ("redis://a", "is a list of URLs"),
+        ([], "is a list of URLs"),
+        ([ONE], "names 1 servers: a majority needs three, five"),
+        ([ONE, TWO], "names 2 servers"),
+        ([ONE, TWO, THREE, FOUR], "names 4 servers"),
+        ([ONE, TWO, 3], "not by int"),
+        ([ONE, TWO, "nowhere"], "CACHES has no alias 'nowhere'"),
+        ([ONE, TWO, ONE], "names one server twice"),
+        ([ONE, TWO, "redis://a.example/3"], "names one server twice"),
+        ([ONE, TWO, "redis://user:secret@A.example:6379"], "names one server twice"),
+        ([ONE, "redis://localhost", "redis://127.0.0.1:6379"], "names one server twice"),
+        ([ONE, "unix:///run/r.sock", "unix:///run/r.sock?db=1"], "names one server twice"),
+    ],
+)
+def test_what_is_refused(location: Any, said: str) -> None:
+    with pytest.raises(InvalidLockBackendError, match=re.escape(said)) as raised:
+        made(location)
+    assert "DISTLOCKS['own']['LOCATION']" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_what_is_taken() -> None:
+    for location in ([ONE, TWO, THREE], (ONE, TWO, "unix:///run/r.sock"), [ONE, TWO, "rediss://c"]):
+        assert len(made(location).cluster) == 3
+
+
+def test_a_wrong_option_is_told() -> None:
+    for wrong in (0, -1, True, "1", None):
+        with pytest.raises(InvalidLockBackendError, match="NODE_TIMEOUT"):
+            made([ONE, TWO, THREE], NODE_TIMEOUT=wrong)
+
+
+def test_no_password_is_shown() -> None:
+    backend = made([ONE, TWO, "redis://user:secret@c.example"])
+    assert "secret" not in " ".join(backend.cluster.shown)
+
+
+class TestOnServers:
+    """Not collected unless redis is chosen."""
+
+    __test__ = "redis" in chosen()
+
+    def test_servers_that_are_one(self) -> None:
+        """Tell in production what an address does not tell."""
+        urls = [node.url() for node in NODES[:3]]
+        assert made(urls).check_deploy() == []
+        twice = made([*urls[:2], f"unix://{NODES[0].socket}"])
+        (error,) = twice.check_deploy()
+        assert error.id == "distlock.E025"
+        assert urls[0] in error.msg
+
+    def test_servers_that_are_not_fit(self) -> None:
+        NODES[0].execute("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
+        try:
+            urls = [node.url() for node in NODES[:2]]
+            found = made([*urls, "redis://localhost:1"]).check_deploy()
+        finally:
+            NODES[0].execute("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+        assert [each.id for each in found] == ["distlock.W012", "distlock.W013"]
+
+    def test_it_runs(self, tmp_path: Path) -> None:
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))}
+        environment = keep | {
+            "SHOP_DATABASE": json.dumps(SQLITE | {"NAME": str(tmp_path / "shop.sqlite3")}),
+            "SHOP_REDLOCK": " ".join(node.url() for node in NODES[:3]),
+        }
+        words = ["demo", "--using", "redlock", "--workers", "3", "--stock", "20", "--json"]
+        printed = ""
+        for command in (["migrate", "-v0"], words):
+            done = subprocess.run(
+                [sys.executable, "manage.py", *command],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=100,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            printed = done.stdout
+        found = json.loads(printed)
+        (run,) = [run for run in found["runs"] if run["alias"] == "redlock"]
+        assert (run["technique"], run["orders"], run["oversold"]) == ("redlock", 20, 0)
+        (kill,) = found["kills"]
+        assert (kill["early"], kill["oversold"], kill["lost"]) == (0, 0, 0)

@@ -1,0 +1,193 @@
+"""Redlock's rounds on nodes that lose requests, lose answers, and read some of them much later.
+
+The nodes are a model here, so that hypothesis can choose what reaches which of them, and when. That
+the scripts do what the model does, the contract suite shows on real servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_distlock.backends.redlock import rounds
+from django_distlock.backends.redlock.rounds import Answers, Names, QuorumError, Round
+from django_distlock.backends.redlock.scripts import digest
+from django_distlock.values import Claim, Grant
+
+NAMES = Names("test", 60_000)
+SHOWN = [f"redis://node{number}" for number in range(5)]
+NEAR = 50_000
+
+
+@dataclass
+class Model:
+    """A node that does what the scripts do; no lease runs out."""
+
+    clock: int
+    owner: str = ""
+    attempt: str = ""
+    token: int = 0
+
+    def run(self, script: str, words: tuple[Any, ...]) -> Any:
+        """Run one call of a script."""
+        self.clock += 1
+        run: Callable[..., Any] = getattr(self, f"do_{script}")
+        return run(*words)
+
+    def do_acquire(
+        self, key: str, index: str, owner: str, ttl: int, token: int, *texts: Any
+    ) -> list[Any]:
+        attempt = texts[-1]
+        if self.owner and self.owner != owner:
+            return [0, 1000, b"", digest(self.owner).encode()]
+        if not self.owner:
+            if not max(self.token + 1, self.clock - NEAR) <= token <= self.clock + NEAR:
+                token = max(self.token + 1, self.clock)
+            self.token = token
+        self.owner, self.attempt = owner, attempt
+        return [1, self.token, self.clock]
+
+    def do_raise(self, key: str, owner: str, token: int) -> int:
+        if self.owner != owner:
+            return 0
+        self.token = max(self.token, token)
+        return 1
+
+    def do_release(self, key: str, index: str, owner: str, attempt: str) -> int:
+        if self.owner != owner or attempt not in ("", self.attempt):
+            return 0
+        self.owner = ""
+        return 1
+
+
+@dataclass
+class Contender:
+    """Somebody who acquires, then releases, and so on, as the same or as another owner."""
+
+    number: int
+    data: st.DataObject
+    nodes: list[Model]
+    late: list[Callable[[], object]]
+    grants: list[tuple[int, int]]
+    holding: set[int]
+    claim: Claim = field(init=False)
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        self.steps = self.live()
+        next(self.steps)
+
+    def live(self) -> Any:
+        """Acquire and release, stopping before each delivery to a node."""
+        while True:
+            self.turn += 1
+            self.claim = Claim("x", "x", f"{self.number}-{self.turn}", 30.0)
+            while (grant := (yield from self.drive(self.acquire()))) is None:
+                pass
+            assert isinstance(grant, Grant)
+            assert not self.holding, "two hold it"
+            self.holding.add(self.number)
+            if self.grants:
+                assert grant.fencing_token > self.grants[-1][1], "the token did not rise"
+            self.grants.append((self.number, grant.fencing_token))
+            yield
+            self.holding.discard(self.number)
+            yield from self.drive(rounds.release(NAMES, self.claim, 1.0, SHOWN[: len(self.nodes)]))
+
+    def acquire(self) -> rounds.Operation[Any]:
+        proposal = self.data.draw(st.sampled_from([0, 1000, 1003, 1020, 500_000]))
+        limit = self.data.draw(st.sampled_from([0.0, 60.0]))
+        return rounds.acquire(NAMES, self.claim, proposal, limit, SHOWN[: len(self.nodes)])
+
+    def drive(self, operation: rounds.Operation[Any]) -> Any:
+        """Carry an operation out; None when it did not get what it wanted."""
+        answers: Any = None
+        try:
+            while True:
+                answers = yield from self.deliver(operation.send(answers))
+        except StopIteration as stop:
+            return stop.value if isinstance(stop.value, Grant | bool) else None
+        except QuorumError:
+            return None
+
+    def deliver(self, round_: Round) -> Any:
+        """Bring a round to the nodes, one by one."""
+        answers: Answers = [None] * len(self.nodes)
+        asked = range(len(self.nodes)) if round_.nodes is None else round_.nodes
+        (words,) = round_.calls
+        for number in asked:
+            yield
+            node, name = self.nodes[number], round_.script.name
+            fate = self.data.draw(st.sampled_from(["good"] * 5 + ["lost", "unheard", "late"]))
+            if fate == "good":
+                answers[number] = [node.run(name, words)]
+                continue
+            answers[number] = TimeoutError("no answer")
+            if fate == "unheard":
+                node.run(name, words)
+            elif fate == "late":
+                self.late.append(partial(node.run, name, words))
+        return answers
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_one_holds_and_its_token_is_the_greatest(size: int, data: st.DataObject) -> None:
+    nodes = [Model(data.draw(st.integers(990, 1010))) for _ in range(size)]
+    late: list[Callable[[], object]] = []
+    grants: list[tuple[int, int]] = []
+    holding: set[int] = set()
+    some = [Contender(number, data, nodes, late, grants, holding) for number in range(3)]
+    for _ in range(90):
+        what = data.draw(st.integers(0, 3))
+        if what < 3:
+            next(some[what].steps)
+        elif late:
+            late.pop(data.draw(st.integers(0, len(late) - 1)))()
+
+
+def test_an_undoing_that_comes_late_frees_no_later_attempt() -> None:
+    """Grant, undo what is read late, grant again to the same owner: then the undoing is read."""
+    claim = Claim("x", "x", "me", 30.0)
+    node = Model(1000)
+
+    def attempt() -> rounds.Operation[Any]:
+        """Begin an attempt, which this node grants."""
+        operation = rounds.acquire(NAMES, claim, 0, 0.0, SHOWN[:3])
+        (words,) = next(operation).calls
+        assert node.run("acquire", words)[0] == 1
+        return operation
+
+    held: list[Any] = [[0, 1000, b"", b"another"]]
+    granted: list[Any] = [[1, 1001, 1001]]
+    undoing = attempt().send([granted, held, held])
+    assert undoing.script.name == "release"
+    with pytest.raises(StopIteration) as done:
+        attempt().send([granted, granted, held])
+    assert isinstance(done.value.value, Grant)
+    assert node.run("release", tuple(undoing.calls[0])) == 0
+    assert node.owner == "me"
+
+
+def test_the_model_grants() -> None:
+    """See that the test above is not empty: alone, one gets the lock again and again."""
+
+    class Good:
+        def draw(self, strategy: Any) -> Any:
+            return next(fates) if strategy.elements[0] == "good" else strategy.elements[0]
+
+    fates = iter(lambda: "good", None)
+    nodes = [Model(1000 + number) for number in range(5)]
+    grants: list[tuple[int, int]] = []
+    good: Any = Good()
+    alone = Contender(0, good, nodes, [], grants, set())
+    for _ in range(100):
+        next(alone.steps)
+    assert len(grants) > 5
