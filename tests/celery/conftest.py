@@ -21,16 +21,16 @@ collect_ignore = (
 )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")  # of the process, as the app is, which reads where it is
 def broker() -> Iterator[Redis]:
-    """Start the broker, before the app is imported, which reads where it is."""
+    """Start the broker, before the app is imported."""
     with Redis(persistent=False) as server:
         os.environ["DISTLOCK_TEST_BROKER"] = server.url()
         yield server
         del os.environ["DISTLOCK_TEST_BROKER"]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return where the workers write."""
     return tmp_path_factory.mktemp("workers")
