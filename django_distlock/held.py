@@ -144,7 +144,8 @@ class Hold:
         who = self.party()
         if who is None:
             return False
-        return who.is_alive() if isinstance(who, threading.Thread) else not who.done()
+        # Not by Thread: what gevent calls one is none of Python's.
+        return not who.done() if isinstance(who, asyncio.Future) else who.is_alive()
 
     def move(self, before: State, to: State, reason: str = "") -> bool:
         """Go from the state ``before`` to ``to``; False if it is in another one."""
