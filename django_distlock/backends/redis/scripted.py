@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...names import readable
 from ...values import Claim, Grant, Refusal
 from .keys import Keys, index_of, keys_of
+from .records import kept, long_note, short_owner, words_of
 from .talks import Command, Talk, load, run
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
@@ -36,7 +36,8 @@ class Scripted:
 
     def __init__(self, base: str, retention: float) -> None:
         self._base = base
-        self._retention = ms(retention)
+        self._retention = ms(math.ceil(retention))
+        self._kept = kept(self._retention)
         self._acquire = load("redis_acquire")
         self._release = load("redis_release")
         self._renew = load("redis_renew")
@@ -61,11 +62,10 @@ class Scripted:
     def _to_acquire(self, claim: Claim, join: int) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
         return (keys.record, keys.index, keys.queue), (
-            claim.owner,
-            ms(claim.ttl),
-            self._retention,
-            keys.digest,
-            f"{readable(claim.name)}\n{claim.note}",
+            short_owner(claim.owner),
+            ms(claim.ttl) + self._retention,
+            self._kept,
+            words_of(claim.name, claim.note),
             int(join),
             _PRESENCE,
             _GRANT,
@@ -76,7 +76,8 @@ class Scripted:
         if isinstance(answer, int):
             return Grant(answer, claim.ttl)
         left, note, queued = answer
-        return Refusal(max(left, 0) / 1000, note.decode("ascii", "replace"), queued == 1)
+        note = long_note(note.decode("ascii", "replace"))
+        return Refusal(max(left, 0) / 1000, note, queued == 1)
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Hand the name over, or free it; or withdraw."""
@@ -90,14 +91,14 @@ class Scripted:
 
     def _to_release(self, claim: Claim) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
-        args = (claim.owner, self._retention, keys.digest, _GRANT)
+        args = (short_owner(claim.owner), self._retention, _GRANT)
         return (keys.record, keys.index, keys.queue), args
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
         """Renew the claims of one tag."""
         args: list[Any] = []
         for claim in claims:
-            args += claim.owner, ms(claim.ttl)
+            args += short_owner(claim.owner), ms(claim.ttl)
         answers = yield from run(self._renew, [self.keys(claim).record for claim in claims], args)
         return [answer == 1 for answer in answers]
 
@@ -115,7 +116,7 @@ class Scripted:
         there and back. It counts from when it was sent, so not with a ttl that is as short.
         """
         keys = keys_of(self._base, claim.key)
-        wait = ("BLPOP", keys.base + b"m:" + claim.owner.encode(), f"{seconds:.3f}")
+        wait = ("BLPOP", keys.base + b"m:" + short_owner(claim.owner), f"{seconds:.3f}")
         if claim.ttl < 4 * SAFETY:
             return [wait]
         return [wait, self.acquire_at_once(claim, GO_ON)]
