@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -127,7 +126,7 @@ class RedisBackend(Looking):
         """Return the answer to an attempt that was sent with a wait, at ``sent``."""
         meant = self._answered(claim, answer)
         if isinstance(meant, Grant):
-            return replace(meant, valid_for=meant.valid_for - (self.clock() - sent))
+            return Grant(meant.fencing_token, meant.valid_for - (self.clock() - sent))
         return meant
 
     def renew(self, claim: Claim) -> bool:
@@ -157,13 +156,15 @@ class RedisBackend(Looking):
         return [ours[claim.owner] for claim in claims]
 
     def release(self, claim: Claim) -> bool:
-        self._forget_waiting(claim)
+        # Sent before all else: others wait for it.
         try:
             return self._release_once(claim)
         except self._cut_off:
             if self._release_once(claim):
                 return True
             raise  # the first one may have freed it, or the lock was lost: unknown
+        finally:
+            self._forget_waiting(claim)
 
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
@@ -182,7 +183,6 @@ class RedisBackend(Looking):
 
     async def arelease(self, claim: Claim) -> bool:
         """Release as `release`, on the event loop."""
-        self._forget_waiting(claim)
 
         async def once() -> bool:
             return await self._aclients.converse(
@@ -195,6 +195,8 @@ class RedisBackend(Looking):
             if await once():
                 return True
             raise
+        finally:
+            self._forget_waiting(claim)
 
     # -- waiting -----------------------------------------------------------------------------------
 
