@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from hiredis import pack_command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +21,9 @@ from django_distlock.backends.redis.records import (
     short_owner,
     words_of,
 )
+from django_distlock.backends.redis.scripted import Scripted
 from django_distlock.names import key_of, readable
-from django_distlock.values import Holder, Note
+from django_distlock.values import Claim, Holder, Note
 from tests.redis.tools import Opener, calls, claim, granted, keys
 from tests.servers import Redis
 
@@ -82,6 +84,26 @@ def test_a_record_is_read_as_it_was_written(token: int, retention: int, name: st
     owner = "0123456789abcdef" * 2
     raw = held_record(token, retention * 1000, owner, words_of(name, note)).encode()
     assert read(raw) == Record(token, retention * 1000, owner, readable(name), note)
+
+
+@given(
+    st.text(min_size=1),
+    st.text(st.characters(codec="ascii")),
+    st.text(st.characters(codec="utf-8"), min_size=1),
+    st.floats(0.001, 1e8),
+    st.booleans(),
+)
+def test_what_is_packed_here_is_what_the_driver_packs(
+    name: str, note: str, owner: str, ttl: float, join: bool
+) -> None:
+    way = Scripted("base", 600)
+    mine = Claim(name, key_of("", name), owner, ttl, note)
+    keys, args = way._to_acquire(mine, join)
+    command = ("EVALSHA", way._acquire.sha, len(keys), *keys, *args)
+    assert way.acquire_at_once(mine, join) == pack_command(command)
+    keys, args = way._to_release(mine)
+    command = ("EVALSHA", way._release.sha, len(keys), *keys, *args)
+    assert way.release_at_once(mine) == pack_command(command)
 
 
 def test_a_clock_that_was_never_set(server: Redis, opened: Opener, name: str) -> None:

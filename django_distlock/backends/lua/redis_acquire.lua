@@ -1,8 +1,8 @@
 -- Attempt once: grant, refuse, or refuse and queue.
 --
 -- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
--- ARGV  1 owner  2 ttl and retention together, in ms  3 the retention in s, of 9 digits
---       4 the name, "\n", the note  5 "1" to queue, "2" to go on if still queued
+-- ARGV  1 owner  2 the name, "\n", the note  3 ttl and retention together, in ms
+--       4 the retention in s, of 9 digits  5 "1" to queue, "2" to go on if still queued
 --       6 presence and 7 short grant, in ms
 --
 -- A record is "1234567890123456" when the name is free: the last token. When it is held it is
@@ -56,7 +56,7 @@ if not token then
     local base = string.sub(KEYS[2], 1, -2)
     if (left > 0 or flag == '-') and string.sub(record, 27, 27 + #owner) == owner .. '\n' then
         -- Asked again, or what was handed over to me: the same token, and the whole ttl.
-        call('SET', KEYS[1], flag .. last .. ARGV[3] .. owner .. '\n' .. ARGV[4], 'PX', ARGV[2])
+        call('SET', KEYS[1], flag .. last .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
         call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
         if flag == '+' then
             call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
@@ -80,7 +80,7 @@ if not token then
             left, note = tonumber(ARGV[7]), ''
             local mailbox = base .. 'm:' .. heir
             call('DEL', mailbox)
-            call('RPUSH', mailbox, write(heir, left + ARGV[3] * 1000, ARGV[3], name .. '\n'))
+            call('RPUSH', mailbox, write(heir, left + ARGV[4] * 1000, ARGV[4], name .. '\n'))
             call('PEXPIRE', mailbox, left)
             flag = '+'
         end
@@ -102,6 +102,6 @@ if not token then
         return {left, note, 1}
     end
 end
-write(owner, ARGV[2], ARGV[3], ARGV[4])
+write(owner, ARGV[3], ARGV[4], ARGV[2])
 call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
 return token

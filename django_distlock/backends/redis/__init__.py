@@ -67,6 +67,7 @@ class RedisBackend(Looking):
         self._aclients: AsyncClient = (AsyncClusterClient if place.nodes else AsyncNodeClient)(
             place, limit
         )
+        self._node = self._clients if isinstance(self._clients, NodeClient) else None
         self._way: Scripted | Watched
         self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
@@ -85,11 +86,11 @@ class RedisBackend(Looking):
         if self._told and (told := self._told.pop(claim.owner, None)) is not None:
             return self._told_of(claim, *told)
         patience = self._patience(limit)
-        if self._scripted is not None and not self._replicas:
+        if self._node is not None and self._scripted is not None and not self._replicas:
             # Nearly always the server knows the script, and this is half the work of a talk.
             command = self._scripted.acquire_at_once(claim, limit > 0)
             try:
-                return self._answered(claim, self._clients.ask(command, patience))
+                return self._answered(claim, self._node.ask(command, patience))
             except self._unknown:
                 return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
         return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
@@ -168,10 +169,10 @@ class RedisBackend(Looking):
 
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
-        if self._scripted is not None:
+        if self._node is not None and self._scripted is not None:
             command = self._scripted.release_at_once(claim)
             try:
-                return bool(self._clients.ask(command, limit, resend=False) == 1)
+                return bool(self._node.ask(command, limit, resend=False) == 1)
             except self._unknown:
                 return self._converse_to_release(claim)
         return self._converse_to_release(claim)

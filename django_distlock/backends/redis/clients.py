@@ -78,7 +78,7 @@ class NodeClient:
                 self._all.add(wire)
         return wire
 
-    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
+    def ask(self, command: Command | bytes, limit: float, *, resend: bool = True) -> Any:
         wire = self.wire()
         try:
             return wire.ask(command, limit)

@@ -76,7 +76,6 @@ def held_record(token: int, retention: int, owner: str, words: str) -> str:
     return f"-{token:016d}{kept(retention)}{short_owner(owner).decode()}\n{words}"
 
 
-@functools.lru_cache(256)
 def words_of(name: str, note: str) -> str:
     """Return what stands in a record for people: the name, a line feed and the note."""
     return f"{readable(name)}\n{short_note(note)}"
@@ -104,6 +103,7 @@ def long_owner(text: str) -> str:
     return raw.hex() if len(raw) == 16 else text
 
 
+@functools.lru_cache(256)
 def short_note(note: str) -> str:
     """Return a note with what all have in common shortened."""
     if note and not note.isprintable():

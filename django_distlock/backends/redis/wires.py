@@ -111,11 +111,15 @@ class Wire:
             raise answer[0]
         return answer
 
-    def ask(self, command: Command, limit: float) -> Any:
-        """Send a command and return its answer, or raise it if it is an error of the server's."""
+    def ask(self, command: Command | bytes, limit: float) -> Any:
+        """Send a command, which may be packed already, and return its answer.
+
+        Raises the answer if it is an error of the server's.
+        """
+        packed = (command,) if isinstance(command, bytes) else self._pack(command)
         with self._busy:
             try:
-                self._send(self._pack(command), limit)
+                self._send(packed, limit)
                 answer = self._receive()
             except BaseException:
                 self.drop()
