@@ -67,7 +67,6 @@ class RedisBackend(Looking):
         self._aclients: AsyncClient = (AsyncClusterClient if place.nodes else AsyncNodeClient)(
             place, limit
         )
-        self._node = self._clients if isinstance(self._clients, NodeClient) else None
         self._way: Scripted | Watched
         self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
@@ -76,6 +75,10 @@ class RedisBackend(Looking):
             self._way = Watched(self.located.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
         self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
+        # One server and scripts: then a primitive is one command, and needs no talk.
+        self._direct: tuple[Scripted, NodeClient] | None = None
+        if self._scripted is not None and isinstance(self._clients, NodeClient):
+            self._direct = self._scripted, self._clients
         self._queued: set[str] = set()  # owners that were refused and stand in the queue
         self._told: dict[str, tuple[Any, float]] = {}  # what they were told when they were woken
 
@@ -86,13 +89,13 @@ class RedisBackend(Looking):
         if self._told and (told := self._told.pop(claim.owner, None)) is not None:
             return self._told_of(claim, *told)
         patience = self._patience(limit)
-        if self._node is not None and self._scripted is not None and not self._replicas:
-            # Nearly always the server knows the script, and this is half the work of a talk.
-            command = self._scripted.acquire_at_once(claim, limit > 0)
+        if self._direct is not None and not self._replicas:
+            way, client = self._direct
             try:
-                return self._answered(claim, self._node.ask(command, patience))
-            except self._unknown:
-                return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+                answer = client.ask(way.acquire_at_once(claim, limit > 0), patience)
+            except self._unknown:  # hardly ever
+                answer = self._converse_to_acquire(claim, limit, patience)
+            return self._answered(claim, answer)
         return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
 
     def _converse_to_acquire(self, claim: Claim, limit: float, patience: float) -> Any:
@@ -169,10 +172,10 @@ class RedisBackend(Looking):
 
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
-        if self._node is not None and self._scripted is not None:
-            command = self._scripted.release_at_once(claim)
+        if self._direct is not None:
+            way, client = self._direct
             try:
-                return bool(self._node.ask(command, limit, resend=False) == 1)
+                return bool(client.ask(way.release_at_once(claim), limit, resend=False) == 1)
             except self._unknown:
                 return self._converse_to_release(claim)
         return self._converse_to_release(claim)
