@@ -28,6 +28,7 @@ __all__ = [
 # Notes are JSON in ASCII, which has no control characters but as escapes. The order counts: what
 # is written for one piece is no part of another.
 _PIECES = (
+    (',"thread":"MainThread","site":"', "\x0e"),
     (',"thread":"MainThread"', "\x01"),
     ('{"host":"', "\x02"),
     ('","pid":', "\x03"),
@@ -37,6 +38,12 @@ _PIECES = (
     (',"metadata":{', "\x07"),
     (".py:", "\x0b"),
     ('"}', "\x0c"),
+    (".<locals>.", "\x0f"),
+    ("<listcomp>", "\x10"),
+    ("<module>", "\x11"),
+    ("/site-packages/", "\x12"),
+    ("ThreadPoolExecutor-", "\x13"),
+    ("Thread-", "\x14"),
 )
 _AS_IT_IS = "\x08"  # what a note begins with that is not such JSON
 
