@@ -10,6 +10,7 @@ import pytest
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
+from django_distlock.backends.redis.records import short_owner
 from django_distlock.values import Grant
 from tests.proxy import Proxy
 from tests.redis.tools import Opener, claim, granted, keys, started
@@ -37,7 +38,7 @@ def test_the_answer_to_an_attempt_is_lost(
 ) -> None:
     backend = through(proxy, opened, name, **options)
     mine = claim(backend, name)
-    fault = proxy.fault(mine.owner.encode())
+    fault = proxy.fault(short_owner(mine.owner))
     token = granted(backend, mine)
     fault.wait()
     assert granted(backend, mine) == token
@@ -55,7 +56,7 @@ def test_the_answer_to_an_attempt_is_lost_on_an_event_loop(
 
     async def main() -> None:
         assert isinstance(await backend.atry_acquire(claim(backend, "warm"), 1.0), Grant)
-        fault = proxy.fault(mine.owner.encode())
+        fault = proxy.fault(short_owner(mine.owner))
         answer = await backend.atry_acquire(mine, 1.0)
         assert isinstance(answer, Grant)
         await asyncio.to_thread(fault.wait)
@@ -72,7 +73,7 @@ def test_the_answer_to_a_release_is_lost(
     backend = through(proxy, opened, name, **options)
     mine = claim(backend, name)
     granted(backend, mine)
-    word = mine.owner.encode() if not options else b"EXEC"
+    word = short_owner(mine.owner) if not options else b"EXEC"
     fault = proxy.fault(word)
     # Freed, or lost before: nobody knows, so it is no loss, but an error.
     with pytest.raises(LockBackendError):
@@ -86,7 +87,7 @@ def test_a_connection_reset_in_the_middle(proxy: Proxy, opened: Opener, name: st
     backend = through(proxy, opened, name)
     for number in range(5):
         mine = claim(backend, f"{name}{number}")
-        fault = proxy.fault(mine.owner.encode(), to=to, keep=10 * number)
+        fault = proxy.fault(short_owner(mine.owner), to=to, keep=10 * number)
         token = granted(backend, mine)
         fault.wait()
         assert granted(backend, mine) == token

@@ -5,12 +5,25 @@ from __future__ import annotations
 import time
 
 import pytest
+from hiredis import pack_command
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_distlock import LockBackendError, lock
-from django_distlock.backends.redis.keys import TAGS, Record, keys_of, read
-from django_distlock.names import key_of
+from django_distlock.backends.redis.keys import TAGS, keys_of
+from django_distlock.backends.redis.records import (
+    Record,
+    held_record,
+    long_note,
+    long_owner,
+    read,
+    short_note,
+    short_owner,
+    words_of,
+)
+from django_distlock.backends.redis.scripted import Scripted
+from django_distlock.names import key_of, readable
+from django_distlock.values import Claim, Holder, Note
 from tests.redis.tools import Opener, calls, claim, granted, keys
 from tests.servers import Redis
 
@@ -35,6 +48,73 @@ def test_the_keys_of_a_name_share_a_tag_and_all_tags_are_used() -> None:
 def test_what_is_no_record_of_ours_is_read_as_none(raw: bytes) -> None:
     found = read(raw)
     assert found is None or found == Record(int(raw))
+
+
+@given(st.binary(min_size=16, max_size=16).map(bytes.hex) | st.text())
+def test_an_owner_is_read_as_it_was_written(owner: str) -> None:
+    assert long_owner(short_owner(owner).decode("utf-8", "surrogatepass")) == owner
+
+
+@given(st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16))
+def test_owners_of_one_length_that_differ_are_written_differently(one: bytes, other: bytes) -> None:
+    ours = {one.hex(), other.hex(), one.hex().upper(), other.hex().upper()}
+    assert len({short_owner(each) for each in ours}) == len(ours)
+    assert len(short_owner(one.hex())) == 22
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_any_note_is_read_as_it_was_written(note: str) -> None:
+    assert long_note(short_note(note)) == note
+
+
+@given(
+    st.builds(Holder, host=st.text(), pid=st.integers(0), thread=st.text(), task=st.text()),
+    st.dictionaries(st.text(), st.integers() | st.text()),
+)
+def test_notes_of_ours_get_shorter(holder: Holder, metadata: dict[str, int | str]) -> None:
+    note = Note(holder, metadata).dumps()
+    assert long_note(short_note(note)) == note
+    assert len(short_note(note)) <= len(note)
+    assert "\n" not in short_note(note)
+
+
+@given(st.integers(0, 10**15), st.integers(60, 10 * 365 * 86400), st.text(min_size=1))
+def test_a_record_is_read_as_it_was_written(token: int, retention: int, name: str) -> None:
+    note = Note(Holder("host", 1, "MainThread", "", "shop/views.py:7 pay")).dumps()
+    owner = "0123456789abcdef" * 2
+    raw = held_record(token, retention * 1000, owner, words_of(name, note)).encode()
+    assert read(raw) == Record(token, retention * 1000, owner, readable(name), note)
+
+
+@given(
+    st.text(min_size=1),
+    st.text(st.characters(codec="ascii")),
+    st.text(st.characters(codec="utf-8"), min_size=1),
+    st.floats(0.001, 1e8),
+    st.booleans(),
+)
+def test_what_is_packed_here_is_what_the_driver_packs(
+    name: str, note: str, owner: str, ttl: float, join: bool
+) -> None:
+    way = Scripted("base", 600)
+    mine = Claim(name, key_of("", name), owner, ttl, note)
+    keys, args = way._to_acquire(mine, join)
+    command = ("EVALSHA", way._acquire.sha, len(keys), *keys, *args)
+    assert way.acquire_at_once(mine, join) == pack_command(command)
+    keys, args = way._to_release(mine)
+    command = ("EVALSHA", way._release.sha, len(keys), *keys, *args)
+    assert way.release_at_once(mine) == pack_command(command)
+
+
+def test_a_clock_that_was_never_set(server: Redis, opened: Opener, name: str) -> None:
+    backend = opened(server.url())
+    mine = claim(backend, name)
+    record = keys_of("distlock:1", mine.key).record.decode()
+    # A token of few digits, as such a clock gives, is no reason to go below the clock of now.
+    server.execute("SET", record, "7")
+    assert granted(backend, mine) > 10**15
+    assert len(server.execute("GET", record).split("\n")[0]) == 1 + 16 + 9 + 22
+    assert backend.release(mine)
 
 
 def test_a_free_name_keeps_its_token_for_the_retention(server: Redis, opened: Opener) -> None:

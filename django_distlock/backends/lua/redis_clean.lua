@@ -10,9 +10,9 @@ for number = 2, #KEYS do
     local record = redis.call('GET', KEYS[number])
     local kept
     if record then
-        kept = string.match(record, '^[-+]%d+ (%d+) ')
+        kept = tonumber(string.sub(record, 18, 26))
     end
-    if not kept or redis.call('PTTL', KEYS[number]) - kept <= -tonumber(ARGV[1]) then
+    if not kept or redis.call('PTTL', KEYS[number]) - kept * 1000 <= -tonumber(ARGV[1]) then
         removed = removed + redis.call('SREM', KEYS[1], ARGV[number])
     end
 end

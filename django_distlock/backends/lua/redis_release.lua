@@ -1,7 +1,7 @@
 -- Free the name if the owner holds it, by handing it to the first who waits; withdraw its wait.
 --
 -- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
--- ARGV  1 owner  2 retention in ms  3 the name's digest  4 short grant, in ms
+-- ARGV  1 owner  2 retention and 3 short grant, in ms
 --
 -- Who waits is woken by his own mailbox, holding the lock for a short time in which he has to claim
 -- it. Who has no presence any more has died. See redis_acquire.lua for what a record is.
@@ -10,21 +10,18 @@
 
 local call, owner = redis.call, ARGV[1]
 local record = call('GET', KEYS[1])
-local flag, token, kept, holder
-if record then
-    flag, token, kept, holder = string.match(record, '^([-+])(%d+) (%d+) ([^\n]*)')
-end
-if holder ~= owner then
+if not record or string.sub(record, 27, 27 + #owner) ~= owner .. '\n' then
     local base = string.sub(KEYS[2], 1, -2)
     call('LREM', KEYS[3], 0, owner)
     call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
     return 0
 end
+local token, kept = string.sub(record, 2, 17), string.sub(record, 18, 26)
 local lasted = 1
-if call('PTTL', KEYS[1]) - kept <= 0 then
+if call('PTTL', KEYS[1]) - kept * 1000 <= 0 then
     lasted = 0
 end
-if flag == '+' then
+if string.sub(record, 1, 1) == '+' then
     local base = string.sub(KEYS[2], 1, -2)
     call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
     local heir = call('LPOP', KEYS[3])
@@ -32,12 +29,11 @@ if flag == '+' then
         if call('DEL', base .. 'a:' .. heir) == 1 then
             local mailbox, time = base .. 'm:' .. heir, call('TIME')
             local drawn = math.max(tonumber(token) + 1, time[1] * 1000000 + time[2])
-            local name = string.match(record, '\n([^\n]*\n)')
-            call('SET', KEYS[1],
-                '+' .. string.format('%.0f ', drawn) .. kept .. ' ' .. heir .. '\n' .. name,
-                'PX', ARGV[4] + kept)
+            local name = string.match(record, '\n[^\n]*\n', 27)
+            call('SET', KEYS[1], '+' .. string.format('%016.0f', drawn) .. kept .. heir .. name,
+                'PX', ARGV[3] + kept * 1000)
             call('RPUSH', mailbox, drawn)
-            call('PEXPIRE', mailbox, ARGV[4])
+            call('PEXPIRE', mailbox, ARGV[3])
             return lasted
         end
         heir = call('LPOP', KEYS[3])
@@ -47,5 +43,5 @@ end
 if redis.pcall('SET', KEYS[1], token, 'PX', ARGV[2]).err then
     call('DEL', KEYS[1])
 end
-call('SREM', KEYS[2], ARGV[3])
+call('SREM', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
 return lasted

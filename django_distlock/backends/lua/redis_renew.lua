@@ -8,14 +8,14 @@
 local answers = {}
 for number, key in ipairs(KEYS) do
     local record = redis.call('GET', key)
-    local kept, holder
-    if record then
-        kept, holder = string.match(record, '^[-+]%d+ (%d+) ([^\n]*)')
-    end
+    local owner = ARGV[2 * number - 1]
     answers[number] = 0
-    if holder == ARGV[2 * number - 1] and redis.call('PTTL', key) - kept > 0 then
-        redis.call('PEXPIRE', key, ARGV[2 * number] + kept)
-        answers[number] = 1
+    if record and string.sub(record, 27, 27 + #owner) == owner .. '\n' then
+        local kept = string.sub(record, 18, 26) * 1000
+        if redis.call('PTTL', key) - kept > 0 then
+            redis.call('PEXPIRE', key, ARGV[2 * number] + kept)
+            answers[number] = 1
+        end
     end
 end
 return answers

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -76,6 +75,10 @@ class RedisBackend(Looking):
             self._way = Watched(self.located.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
         self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
+        # One server and scripts: then a primitive is one command, and needs no talk.
+        self._direct: tuple[Scripted, NodeClient] | None = None
+        if self._scripted is not None and isinstance(self._clients, NodeClient):
+            self._direct = self._scripted, self._clients
         self._queued: set[str] = set()  # owners that were refused and stand in the queue
         self._told: dict[str, tuple[Any, float]] = {}  # what they were told when they were woken
 
@@ -86,13 +89,13 @@ class RedisBackend(Looking):
         if self._told and (told := self._told.pop(claim.owner, None)) is not None:
             return self._told_of(claim, *told)
         patience = self._patience(limit)
-        if self._scripted is not None and not self._replicas:
-            # Nearly always the server knows the script, and this is half the work of a talk.
-            command = self._scripted.acquire_at_once(claim, limit > 0)
+        if self._direct is not None and not self._replicas:
+            way, client = self._direct
             try:
-                return self._answered(claim, self._clients.ask(command, patience))
-            except self._unknown:
-                return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+                answer = client.ask(way.acquire_at_once(claim, limit > 0), patience)
+            except self._unknown:  # hardly ever
+                answer = self._converse_to_acquire(claim, limit, patience)
+            return self._answered(claim, answer)
         return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
 
     def _converse_to_acquire(self, claim: Claim, limit: float, patience: float) -> Any:
@@ -127,7 +130,7 @@ class RedisBackend(Looking):
         """Return the answer to an attempt that was sent with a wait, at ``sent``."""
         meant = self._answered(claim, answer)
         if isinstance(meant, Grant):
-            return replace(meant, valid_for=meant.valid_for - (self.clock() - sent))
+            return Grant(meant.fencing_token, meant.valid_for - (self.clock() - sent))
         return meant
 
     def renew(self, claim: Claim) -> bool:
@@ -157,20 +160,22 @@ class RedisBackend(Looking):
         return [ours[claim.owner] for claim in claims]
 
     def release(self, claim: Claim) -> bool:
-        self._forget_waiting(claim)
+        # Sent before all else: others wait for it.
         try:
             return self._release_once(claim)
         except self._cut_off:
             if self._release_once(claim):
                 return True
             raise  # the first one may have freed it, or the lock was lost: unknown
+        finally:
+            self._forget_waiting(claim)
 
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
-        if self._scripted is not None:
-            command = self._scripted.release_at_once(claim)
+        if self._direct is not None:
+            way, client = self._direct
             try:
-                return bool(self._clients.ask(command, limit, resend=False) == 1)
+                return bool(client.ask(way.release_at_once(claim), limit, resend=False) == 1)
             except self._unknown:
                 return self._converse_to_release(claim)
         return self._converse_to_release(claim)
@@ -182,7 +187,6 @@ class RedisBackend(Looking):
 
     async def arelease(self, claim: Claim) -> bool:
         """Release as `release`, on the event loop."""
-        self._forget_waiting(claim)
 
         async def once() -> bool:
             return await self._aclients.converse(
@@ -195,6 +199,8 @@ class RedisBackend(Looking):
             if await once():
                 return True
             raise
+        finally:
+            self._forget_waiting(claim)
 
     # -- waiting -----------------------------------------------------------------------------------
 

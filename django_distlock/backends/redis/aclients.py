@@ -29,7 +29,7 @@ __all__ = ["AsyncClient", "AsyncNodeClient", "AsyncWire", "Full", "acarry_out"]
 
 T = TypeVar("T")
 
-FRESH = 1.0  # as in clients.py
+FRESH = 1.0  # as in wires.py
 MOST = 50  # connections of one loop for commands, and as many for waiting
 
 
@@ -63,6 +63,9 @@ class AsyncWire:
     """One connection to one Redis, lent to one task at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
+        from redis import exceptions as kinds
+
+        self._said, self._overdue = kinds.ResponseError, kinds.TimeoutError
         self._place, self._limit = place, limit
         self._connection = place.aconnection(limit)
         self._used = 0.0
@@ -87,9 +90,6 @@ class AsyncWire:
 
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers; errors of the server's are among them."""
-        from redis.exceptions import ResponseError
-        from redis.exceptions import TimeoutError as Overdue
-
         answers: list[Any] = []
         try:
             async with asyncio.timeout(limit):
@@ -97,11 +97,11 @@ class AsyncWire:
                 for _ in commands:
                     try:
                         answers.append(await self.receive())
-                    except ResponseError as error:
+                    except self._said as error:
                         answers.append(error)
         except TimeoutError as error:
             await self.drop()
-            raise Overdue(f"no answer within {limit:g} s") from error
+            raise self._overdue(f"no answer within {limit:g} s") from error
         except BaseException:
             await self.drop()
             raise
@@ -146,13 +146,13 @@ class _LoopWires:
     @asynccontextmanager
     async def lent(self, limit: float) -> AsyncIterator[AsyncWire]:
         """Lend a wire for a command."""
-        from redis.exceptions import TimeoutError as Overdue
-
         if self._room.locked():
             try:
                 async with asyncio.timeout(limit):
                     await self._room.acquire()
             except TimeoutError as error:
+                from redis.exceptions import TimeoutError as Overdue
+
                 raise Overdue(f"all {MOST} connections were in use for {limit:g} s") from error
         else:
             await self._room.acquire()
@@ -204,6 +204,9 @@ class AsyncNodeClient:
     """Wires to one Redis for each event loop."""
 
     def __init__(self, place: Place, limit: float) -> None:
+        from redis.exceptions import ConnectionError
+
+        self._cut_off = ConnectionError
         self.place = place
         self._limit = limit
         self._reset()
@@ -239,13 +242,11 @@ class AsyncNodeClient:
         return await self.converse(lambda: several(commands), limit, resend=resend)
 
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        from redis.exceptions import ConnectionError
-
         wires = await self._wires()
         async with wires.lent(limit) as wire:
             try:
                 return await acarry_out(begin(), wire.ask_all, limit)
-            except ConnectionError:
+            except self._cut_off:
                 if not resend:
                     raise
                 # Closed by the server since it was last used, perhaps.

@@ -7,22 +7,20 @@ command of ours may be, as it is done for one owner only, but a release tells le
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from os import getpid
 from typing import Any, Protocol, TypeVar
 
 from .location import Place
 from .talks import Begin, Command, Talk, several
+from .wires import Wire
 
-__all__ = ["Client", "Command", "NodeClient", "Wire", "carry_out"]
+__all__ = ["Client", "Command", "NodeClient", "carry_out"]
 
 T = TypeVar("T")
-
-FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
 
 
 class Client(Protocol):
@@ -50,118 +48,6 @@ class Client(Protocol):
         """Close what all threads have open."""
 
 
-class Wire:
-    """One connection to one Redis, used by one thread at a time.
-
-    `send` and `receive` are for those who ask several servers at once; every answer has to be
-    received, or the wire dropped.
-    """
-
-    def __init__(self, place: Place, limit: float) -> None:
-        from redis.exceptions import RedisError, ResponseError
-
-        self._place = place
-        self._said, self._failed = ResponseError, RedisError
-        self._busy = threading.Lock()
-        self._connection = place.connection(limit)
-        self._pack = _packer(self._connection)
-        self._limit = limit
-        self._used = 0.0
-
-    def open(self, limit: float) -> None:
-        """Connect if need be, and see that an idle connection was not closed by the server."""
-        connection = self._connection
-        now = time.monotonic()
-        if connection.is_connected and now - self._used > FRESH:
-            try:
-                if connection.can_read(0):
-                    connection.disconnect()  # an answer that nobody waited for
-            except self._failed:
-                connection.disconnect()
-            self._limit = 0.0  # looking may have changed the socket's
-        self._used = now
-        if limit != self._limit:
-            self._limit = limit
-            connection.update_current_socket_timeout(limit)
-        if not connection.is_connected:
-            connection.socket_timeout = connection.socket_connect_timeout = limit
-            self._place.direct(connection, limit)
-            connection.connect()
-
-    def send(self, commands: Sequence[Command], limit: float) -> None:
-        """Send commands; ``limit`` counts for each step of sending and receiving."""
-        self.open(limit)
-        packed = [part for command in commands for part in self._pack(command)]
-        self._connection.send_packed_command(packed, check_health=False)
-
-    def receive(self) -> Any:
-        """Return the next answer; raise it if it is an error of the server's."""
-        return self._connection.read_response(disconnect_on_error=True)
-
-    def ask(self, command: Command, limit: float) -> Any:
-        """Send a command and return its answer, or raise it if it is an error of the server's."""
-        with self._busy:
-            connection, now = self._connection, time.monotonic()
-            try:
-                if now - self._used > FRESH or not connection.is_connected:
-                    self.open(limit)
-                elif limit != self._limit:
-                    self._limit = limit
-                    connection.update_current_socket_timeout(limit)
-                self._used = now
-                connection.send_packed_command(self._pack(command), check_health=False)
-                return connection.read_response(disconnect_on_error=True)
-            except self._said as error:
-                if self._place.was_demoted(error):
-                    connection.disconnect()
-                raise
-            except BaseException:
-                connection.disconnect()
-                raise
-
-    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        """Send all commands, then read all answers; errors of the server's are among them."""
-        with self._busy:
-            connection = self._connection
-            answers: list[Any] = []
-            try:
-                self.send(commands, limit)
-                for _ in commands:
-                    try:
-                        answers.append(self.receive())
-                    except self._said as error:
-                        answers.append(error)
-            except BaseException:
-                connection.disconnect()
-                raise
-            if any(map(self._place.was_demoted, answers)):
-                connection.disconnect()
-            return answers
-
-    def close_idle(self) -> None:
-        """Close the connection, from any thread, unless it is in use now."""
-        if self._busy.acquire(blocking=False):
-            try:
-                self._connection.disconnect()
-            finally:
-                self._busy.release()
-
-    def drop(self) -> None:
-        """Close the connection; the next command opens it anew."""
-        self._connection.disconnect()
-
-
-def _packer(connection: Any) -> Callable[[Command], Sequence[bytes]]:
-    """Return what makes the bytes of a command of bytes, str and int."""
-    try:
-        from hiredis import pack_command
-    except ImportError:
-        pack = connection.pack_command
-        return lambda command: pack(*command)
-    # redis-py asks each word for its type before it calls the same function.
-    return lambda command: (pack_command(command),)
-
-
 class NodeClient:
     """A wire for each thread to one Redis."""
 
@@ -174,14 +60,14 @@ class NodeClient:
         self._reset()
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._mine = threading.local()
         self._mutex = threading.Lock()
         self._all: weakref.WeakSet[Wire] = weakref.WeakSet()
 
     def wire(self) -> Wire:
         """Return this thread's wire."""
-        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
+        if self._pid != getpid():  # forked behind Python's back, as uWSGI does
             _parked.append(self._all)
             self._reset()
         try:
@@ -192,7 +78,7 @@ class NodeClient:
                 self._all.add(wire)
         return wire
 
-    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
+    def ask(self, command: Command | bytes, limit: float, *, resend: bool = True) -> Any:
         wire = self.wire()
         try:
             return wire.ask(command, limit)

@@ -1,14 +1,13 @@
-"""What things are called in Redis, and how a record is read."""
+"""What things are called in Redis."""
 
 from __future__ import annotations
 
 import base64
 import functools
-import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TAGS", "Keys", "Record", "digest_of", "index_of", "keys_of", "read"]
+__all__ = ["TAGS", "Keys", "digest_of", "index_of", "keys_of"]
 
 TAGS: Final = 64
 """Hash tags: so many nodes can share the locks of a cluster, each script keeping to one of them."""
@@ -49,28 +48,3 @@ def index_of(base: str, tag: int) -> bytes:
 
 def _start(base: str, tag: int) -> bytes:
     return f"{base}:{{{tag:02d}}}:".encode("utf-8", "surrogatepass")
-
-
-_HELD = re.compile(r"[-+](\d+) (\d+) ([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is kept of a name; ``owner`` is empty when nobody holds it."""
-
-    token: int
-    retention: int = 0
-    owner: str = ""
-    name: str = ""
-    note: str = ""
-
-
-def read(record: bytes | None) -> Record | None:
-    """Read a record as redis_acquire.lua writes it; what is none of ours is no record."""
-    if record is None:
-        return None
-    text = record.decode("ascii", "replace")
-    if found := _HELD.fullmatch(text):
-        token, retention, owner, name, note = found.groups()
-        return Record(int(token), int(retention), owner, name, note)
-    return Record(int(text)) if text.isascii() and text.isdigit() else None

@@ -9,7 +9,8 @@ from typing import Any
 
 from ...names import unreadable
 from ...values import LockInfo, Note
-from .keys import TAGS, Record, index_of, read
+from .keys import TAGS, index_of
+from .records import Record, read
 from .talks import Command, Talk
 
 __all__ = ["Seen", "look", "members", "some_members"]

@@ -6,13 +6,14 @@ for a short time, and drops that into his mailbox, where he blocks; he claims it
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...names import readable
 from ...values import Claim, Grant, Refusal
 from .keys import Keys, index_of, keys_of
+from .records import kept, long_note, short_owner, words_of
 from .talks import Command, Talk, load, run
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
@@ -36,7 +37,8 @@ class Scripted:
 
     def __init__(self, base: str, retention: float) -> None:
         self._base = base
-        self._retention = ms(retention)
+        self._retention = ms(math.ceil(retention))
+        self._kept = kept(self._retention)
         self._acquire = load("redis_acquire")
         self._release = load("redis_release")
         self._renew = load("redis_renew")
@@ -53,51 +55,67 @@ class Scripted:
         """
         return run(self._acquire, *self._to_acquire(claim, join), more)
 
-    def acquire_at_once(self, claim: Claim, join: int) -> Command:
-        """Return the one command of `acquire`, for a server that knows the script."""
-        keys, args = self._to_acquire(claim, join)
-        return ("EVALSHA", self._acquire.sha, 3, *keys, *args)
+    def acquire_at_once(self, claim: Claim, join: bool) -> bytes:
+        """Return the one command of `acquire`, packed, for a server that knows the script."""
+        owner = short_owner(claim.owner)
+        words = words_of(claim.name, claim.note).encode()
+        return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
+            _head(self._acquire.sha, 7, self._base, claim.key),
+            len(owner),
+            owner,
+            len(words),
+            words,
+            _rest(self._life(claim), self._kept, int(join), _PRESENCE, _GRANT),
+        )
 
     def _to_acquire(self, claim: Claim, join: int) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
         return (keys.record, keys.index, keys.queue), (
-            claim.owner,
-            ms(claim.ttl),
-            self._retention,
-            keys.digest,
-            f"{readable(claim.name)}\n{claim.note}",
+            short_owner(claim.owner),
+            words_of(claim.name, claim.note),
+            self._life(claim),
+            self._kept,
             int(join),
             _PRESENCE,
             _GRANT,
         )
+
+    def _life(self, claim: Claim) -> int:
+        return ms(claim.ttl) + self._retention
 
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
         """Return what an answer of `acquire` means."""
         if isinstance(answer, int):
             return Grant(answer, claim.ttl)
         left, note, queued = answer
-        return Refusal(max(left, 0) / 1000, note.decode("ascii", "replace"), queued == 1)
+        note = long_note(note.decode("ascii", "replace"))
+        return Refusal(max(left, 0) / 1000, note, queued == 1)
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Hand the name over, or free it; or withdraw."""
         answer = yield from run(self._release, *self._to_release(claim))
         return bool(answer == 1)
 
-    def release_at_once(self, claim: Claim) -> Command:
-        """Return the one command of `release`, for a server that knows the script."""
-        keys, args = self._to_release(claim)
-        return ("EVALSHA", self._release.sha, 3, *keys, *args)
+    def release_at_once(self, claim: Claim) -> bytes:
+        """Return the one command of `release`, packed, for a server that knows the script."""
+        owner = short_owner(claim.owner)
+        return b"%b$%d\r\n%b\r\n%b" % (
+            _head(self._release.sha, 3, self._base, claim.key),
+            len(owner),
+            owner,
+            _rest(self._retention, _GRANT),
+        )
 
     def _to_release(self, claim: Claim) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
-        args = (claim.owner, self._retention, keys.digest, _GRANT)
+        args = (short_owner(claim.owner), self._retention, _GRANT)
         return (keys.record, keys.index, keys.queue), args
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
         """Renew the claims of one tag."""
         args: list[Any] = []
         for claim in claims:
-            args += claim.owner, ms(claim.ttl)
+            args += short_owner(claim.owner), ms(claim.ttl)
         answers = yield from run(self._renew, [self.keys(claim).record for claim in claims], args)
         return [answer == 1 for answer in answers]
 
@@ -115,7 +133,26 @@ class Scripted:
         there and back. It counts from when it was sent, so not with a ttl that is as short.
         """
         keys = keys_of(self._base, claim.key)
-        wait = ("BLPOP", keys.base + b"m:" + claim.owner.encode(), f"{seconds:.3f}")
+        wait = ("BLPOP", keys.base + b"m:" + short_owner(claim.owner), f"{seconds:.3f}")
         if claim.ttl < 4 * SAFETY:
             return [wait]
-        return [wait, self.acquire_at_once(claim, GO_ON)]
+        keys_and_args = self._to_acquire(claim, GO_ON)
+        return [wait, ("EVALSHA", self._acquire.sha, 3, *keys_and_args[0], *keys_and_args[1])]
+
+
+def _words(*words: bytes | str | int) -> bytes:
+    """Return words as they are sent."""
+    packed = [each if isinstance(each, bytes) else str(each).encode() for each in words]
+    return b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in packed)
+
+
+@functools.lru_cache(1024)
+def _head(sha: str, args: int, base: str, key: str) -> bytes:
+    """Return what comes before the arguments in a script's command for a name."""
+    keys = keys_of(base, key)
+    names = _words("EVALSHA", sha, 3, keys.record, keys.index, keys.queue)
+    return b"*%d\r\n%b" % (args + 6, names)
+
+
+# What comes after the arguments that differ.
+_rest = functools.lru_cache(256)(_words)

@@ -56,12 +56,13 @@ def run(
     A server that does not know it by its digest, as it was restarted or is another one since, is
     sent the whole script, and knows it from then on.
     """
-    from redis.exceptions import NoScriptError
-
     words = (len(keys), *keys, *args)
     answers = yield (("EVALSHA", script.sha, *words), *more)
-    if isinstance(answers[0], NoScriptError):
-        answers = yield (("EVAL", script.text, *words), *more)
+    if isinstance(answers[0], Exception):
+        from redis.exceptions import NoScriptError
+
+        if isinstance(answers[0], NoScriptError):
+            answers = yield (("EVAL", script.text, *words), *more)
     if isinstance(answers[0], Exception):
         raise answers[0]
     return answers if more else answers[0]

@@ -7,12 +7,13 @@ list of hints, to which a release adds one when somebody has waited lately, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...names import readable
 from ...values import Claim, Grant, Refusal
-from .keys import Keys, Record, index_of, keys_of, read
+from .keys import Keys, index_of, keys_of
+from .records import Record, held_record, read, words_of
 from .scripted import PRESENCE, ms
 from .talks import Command, Talk
 
@@ -27,7 +28,7 @@ class Watched:
 
     def __init__(self, base: str, retention: float) -> None:
         self._base = base
-        self._retention = ms(retention)
+        self._retention = ms(math.ceil(retention))
 
     def keys(self, claim: Claim) -> Keys:
         """Return the keys of a claim."""
@@ -43,10 +44,11 @@ class Watched:
             token = 0 if record is None else record.token
             if record is None or record.owner != claim.owner:
                 token = max(token + 1, now)
-            words = f"-{token} {self._retention} {claim.owner}\n{readable(claim.name)}\n"
+            words = words_of(claim.name, claim.note)
+            held = held_record(token, self._retention, claim.owner, words)
             life = ms(claim.ttl) + self._retention
             return Grant(token, claim.ttl), [
-                ("SET", keys.record, words + claim.note, "PX", life),
+                ("SET", keys.record, held, "PX", life),
                 ("SADD", keys.index, keys.digest),
             ]
 

@@ -1,0 +1,129 @@
+"""A record in Redis: how it is written and read, as redis_acquire.lua has it, in few bytes.
+
+A record is what most of a held lock's memory is taken by, so the owner is written in base64, and
+what the notes have in common in one character for each piece.
+"""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import re
+from dataclasses import dataclass
+
+from ...names import readable
+
+__all__ = [
+    "Record",
+    "held_record",
+    "kept",
+    "long_note",
+    "long_owner",
+    "read",
+    "short_note",
+    "short_owner",
+    "words_of",
+]
+
+# Notes are JSON in ASCII, which has no control characters but as escapes. The order counts: what
+# is written for one piece is no part of another.
+_PIECES = (
+    (',"thread":"MainThread","site":"', "\x0e"),
+    (',"thread":"MainThread"', "\x01"),
+    ('{"host":"', "\x02"),
+    ('","pid":', "\x03"),
+    (',"thread":"', "\x04"),
+    ('","task":"', "\x05"),
+    (',"site":"', "\x06"),
+    (',"metadata":{', "\x07"),
+    (".py:", "\x0b"),
+    ('"}', "\x0c"),
+    (".<locals>.", "\x0f"),
+    ("<listcomp>", "\x10"),
+    ("<module>", "\x11"),
+    ("/site-packages/", "\x12"),
+    ("ThreadPoolExecutor-", "\x13"),
+    ("Thread-", "\x14"),
+)
+_AS_IT_IS = "\x08"  # what a note begins with that is not such JSON
+
+_HELD = re.compile(r"[-+](\d{16})(\d{9})([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept of a name; ``owner`` is empty when nobody holds it."""
+
+    token: int
+    retention: int = 0
+    """In ms."""
+    owner: str = ""
+    name: str = ""
+    note: str = ""
+
+
+def read(record: bytes | None) -> Record | None:
+    """Read a record as redis_acquire.lua writes it; what is none of ours is no record."""
+    if record is None:
+        return None
+    text = record.decode("ascii", "replace")
+    if found := _HELD.fullmatch(text):
+        token, retention, owner, name, note = found.groups()
+        return Record(int(token), int(retention) * 1000, long_owner(owner), name, long_note(note))
+    return Record(int(text)) if text.isascii() and text.isdigit() else None
+
+
+def kept(retention: int) -> str:
+    """Return a retention of so many ms as it stands in a record: whole seconds."""
+    return f"{-(-retention // 1000):09d}"
+
+
+def held_record(token: int, retention: int, owner: str, words: str) -> str:
+    """Return the record of a name that is held and has no queue."""
+    return f"-{token:016d}{kept(retention)}{short_owner(owner).decode()}\n{words}"
+
+
+def words_of(name: str, note: str) -> str:
+    """Return what stands in a record for people: the name, a line feed and the note."""
+    return f"{readable(name)}\n{short_note(note)}"
+
+
+def short_owner(owner: str) -> bytes:
+    """Return an owner of 32 hexadecimal digits in 22 letters, any other behind a sign."""
+    try:
+        raw = bytes.fromhex(owner)
+    except ValueError:
+        return b"=" + owner.encode("utf-8", "surrogatepass")
+    if len(raw) != 16 or raw.hex() != owner:
+        return b"=" + owner.encode("utf-8", "surrogatepass")
+    return binascii.b2a_base64(raw, newline=False)[:22]
+
+
+def long_owner(text: str) -> str:
+    """Return the owner that ``short_owner`` wrote; what it cannot have written stays as it is."""
+    if text.startswith("="):
+        return text[1:]
+    try:
+        raw = binascii.a2b_base64(text + "==") if len(text) == 22 else b""
+    except ValueError:
+        return text
+    return raw.hex() if len(raw) == 16 else text
+
+
+@functools.lru_cache(256)
+def short_note(note: str) -> str:
+    """Return a note with what all have in common shortened."""
+    if note and not note.isprintable():
+        return _AS_IT_IS + note
+    for piece, character in _PIECES:
+        note = note.replace(piece, character)
+    return note
+
+
+def long_note(text: str) -> str:
+    """Return the note that ``short_note`` wrote."""
+    if text.startswith(_AS_IT_IS):
+        return text[1:]
+    for piece, character in _PIECES:
+        text = text.replace(character, piece)
+    return text
