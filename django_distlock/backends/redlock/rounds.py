@@ -18,6 +18,7 @@ from .scripts import Script, digest, script
 from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
 
 __all__ = [
+    "WAITED_FOR",
     "Answer",
     "Answers",
     "Names",
@@ -44,6 +45,7 @@ Operation: TypeAlias = Generator["Round", Answers, T]
 
 RESTORED = "0" * 16  # the attempt that nobody undoes
 RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
+WAITED_FOR = 2  # what a node says that freed a lock for which somebody waits
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
 
 
@@ -104,9 +106,16 @@ class Round:
 
 
 def acquire(
-    names: Names, claim: Claim, proposal: int, limit: float, node: Sequence[str]
+    names: Names,
+    claim: Claim,
+    proposal: int,
+    limit: float,
+    node: Sequence[str],
+    join: bool = False,
 ) -> Operation[Grant | Refusal]:
     """Have a quorum grant the claim, and store its token; else undo what was granted.
+
+    With ``join`` who is refused will wait, see `waiting.py`.
 
     1. All nodes are asked at the same time. Each that is free draws a token and grants.
     2. A quorum granted, and drew different tokens: the highest is the token, once a quorum has
@@ -124,7 +133,7 @@ def acquire(
 
     while True:
         attempt = f"{random.getrandbits(64):016x}"
-        words = [_words(names, claim, proposal, attempt)]
+        words = [_words(names, claim, proposal, attempt, join)]
         answers = yield Round(script("acquire"), words, limit, decided, after=after)
         tally = _tally(answers, _granted)
         if tally.verdict is Verdict.YES:
@@ -148,7 +157,8 @@ def acquire(
             yield from _undo(names, claim, attempt, answers, limit)
         if over:
             left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
-            return Refusal(left, refused[0][2].decode("utf-8", "replace") if refused else "")
+            note = refused[0][2].decode("utf-8", "replace") if refused else ""
+            return Refusal(left, note, queue=join)
 
 
 def _agree(
@@ -237,8 +247,10 @@ def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _words(names: Names, claim: Claim, token: int, attempt: str) -> tuple[Any, ...]:
-    numbers = (_ms(claim.ttl), token, names.kept)
+def _words(
+    names: Names, claim: Claim, token: int, attempt: str, join: bool = False
+) -> tuple[Any, ...]:
+    numbers = (_ms(claim.ttl), token, names.kept, int(join))
     texts = (readable(claim.name), claim.note, attempt)
     return (names.lock(claim.key), names.index, claim.owner, *numbers, *texts)
 
