@@ -18,9 +18,10 @@ from ..base import BaseLockBackend, positive
 from ..redis.location import PROTOCOL, locate_all, require_redis
 from . import checks, looking, rounds, waiting
 from .aring import AsyncRings
+from .asking import Answers, Operation, QuorumError
 from .nodes import Cluster, Node
 from .ring import Rings
-from .rounds import WAITED_FOR, Names, Operation, QuorumError
+from .rounds import WAITED_FOR, Names
 
 __all__ = ["RedlockBackend"]
 
@@ -231,7 +232,7 @@ class RedlockBackend(BaseLockBackend):
         self._arings.forget_parent()
 
 
-def _going_on(operation: Operation[T], answers: rounds.Answers) -> Operation[T]:
+def _going_on(operation: Operation[T], answers: Answers) -> Operation[T]:
     """Go on with an operation whose first round is done."""
     while True:
         try:

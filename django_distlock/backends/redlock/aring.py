@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from .asking import Answers, NotAskedError, Operation, QuorumError, Round
 from .awire import AsyncWire
 from .nodes import CONNECT, OWED, PATIENCE, Cluster, Progress
 from .ring import IDLE
-from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
 from .waiting import WAITING, Turn, rooms
 from .wire import SLICE
 

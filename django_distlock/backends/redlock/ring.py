@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from .asking import Answers, NotAskedError, Operation, QuorumError, Round
 from .nodes import OWED, PATIENCE, Cluster, Progress
-from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
 from .waiting import WAITING, Turn, rooms
 from .wire import SLICE, Wire
 

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
-from .scripts import Script, digest, script
+from .asking import Answer, Answers, NotAskedError, Operation, QuorumError, Round, room
+from .scripts import digest, script
 from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
 
 __all__ = [
     "WAITED_FOR",
-    "Answer",
-    "Answers",
     "Names",
-    "NotAskedError",
-    "Operation",
-    "QuorumError",
-    "Round",
     "acquire",
     "each_vote",
     "release",
@@ -33,28 +28,10 @@ __all__ = [
     "report",
 ]
 
-T = TypeVar("T")
-
-Answer: TypeAlias = "list[Any] | Exception | None"
-Answers: TypeAlias = "list[Answer]"
-"""By node: its answers to the calls of a round, the error instead of them, or None when not asked.
-
-Errors that the server answered with stand among the answers, in the place of one.
-"""
-Operation: TypeAlias = Generator["Round", Answers, T]
-
 RESTORED = "0" * 16  # the attempt that nobody undoes
 RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
 WAITED_FOR = 2  # what a node says that freed a lock for which somebody waits
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
-
-
-class NotAskedError(Exception):
-    """The node was not asked: it has not answered before, and the others are enough."""
-
-
-class QuorumError(Exception):
-    """No quorum of the nodes could answer; says what each one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +49,6 @@ class Names:
     def index(self) -> str:
         """The key of the index of held locks."""
         return f"{self.base}:redlock-held"
-
-
-def _undecided(answers: Answers) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One question to the nodes: a script, and what it is called with, once or many times.
-
-    All ``nodes`` (by number; None: all) are asked at the same time. Answers are awaited for
-    ``limit`` seconds; once ``decided`` says so, those to come are not. ``insist``: ask those too
-    that are known to be down.
-    """
-
-    script: Script
-    calls: Sequence[tuple[Any, ...]]
-    limit: float
-    decided: Callable[[Answers], bool] = _undecided
-    nodes: Sequence[int] | None = None
-    insist: bool = False
-    patient: bool = True
-    """Whether to wait for nodes that owe answers; an undoing need not be seen done."""
-    after: float = 0.0
-    """Seconds to wait before asking."""
-    keys: int = 2
-    """How many of each call's words are keys."""
-
-    def commands(self) -> list[tuple[Any, ...]]:
-        """Return what is sent to each node."""
-        return [("EVALSHA", self.script.digest, self.keys, *words) for words in self.calls]
 
 
 def acquire(
@@ -126,7 +72,7 @@ def acquire(
     """
     nodes = len(node)
     until = time.monotonic() + limit
-    after = 0.0
+    after, last = 0.0, room(claim.key)
 
     def decided(answers: Answers) -> bool:
         return _tally(answers, _granted).verdict is not Verdict.OPEN
@@ -134,7 +80,7 @@ def acquire(
     while True:
         attempt = f"{random.getrandbits(64):016x}"
         words = [_words(names, claim, proposal, attempt, join)]
-        answers = yield Round(script("acquire"), words, limit, decided, after=after)
+        answers = yield Round(script("acquire"), words, limit, decided, after=after, last=last)
         tally = _tally(answers, _granted)
         if tally.verdict is Verdict.YES:
             token, told = yield from _agree(names, claim, answers, limit)
@@ -233,7 +179,7 @@ def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Op
         return _tally(answers, bool).verdict is not Verdict.OPEN
 
     words = (names.lock(claim.key), names.index, claim.owner, "")
-    answers = yield Round(script("release"), [words], limit, decided)
+    answers = yield Round(script("release"), [words], limit, decided, last=room(claim.key))
     verdict = _tally(answers, bool).verdict
     if verdict is Verdict.DOWN:
         raise QuorumError(report(answers, node, _release_vote))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .asking import room
 from .nodes import Cluster
 
 __all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Turn", "rooms", "turn"]
@@ -67,10 +68,12 @@ def turn(key: str, limit: float, left: float | None) -> Turn:
 
 
 def rooms(cluster: Cluster, key: str) -> Iterator[int]:
-    """Yield the nodes to wait at, the best first: in an order that is the same for all."""
-    first = int(key[-8:], 16)
-    nodes = cluster.nodes
-    for number in range(first, first + len(nodes)):
+    """Yield the nodes to wait at, the best first: in an order that is the same for all.
+
+    Backwards, so that of those that are up it is the one that is told last of a release.
+    """
+    last, nodes = room(key), cluster.nodes
+    for number in range(last, last - len(nodes), -1):
         if nodes[number % len(nodes)].down is None:
             yield number % len(nodes)
 
