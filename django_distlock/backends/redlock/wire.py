@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
 from .nodes import Node
+from .stream import Stream, stream
 
 __all__ = ["SLICE", "Wire"]
 
@@ -21,6 +21,8 @@ class Wire:
         from redis import exceptions
 
         self.connection: Any = node.place.connection(limit)
+        self._kind = node.place.kind
+        self._stream: Stream | None = None
         self._error = exceptions.ResponseError
         self.owed = 0
         self._since = 0.0
@@ -41,10 +43,11 @@ class Wire:
         # From now on it is the time of one look, so that most need not set it.
         connection.socket_timeout = SLICE
         connection.update_current_socket_timeout(SLICE)
+        self._stream = stream(connection, self._kind)
 
     def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
-        self.connection.send_packed_command([packed], check_health=False)
+        self._send(packed)
         if not self.owed:
             self._since = time.monotonic()
         self.owed += expected
@@ -52,16 +55,8 @@ class Wire:
 
     def receive(self, limit: float) -> list[Any]:
         """Return the answers to what was sent last; raise TimeoutError while some are missing."""
-        read = self.connection.read_response
         while self.owed:
-            answer: Any
-            try:
-                if limit == SLICE:
-                    answer = read(disconnect_on_error=False)
-                else:
-                    answer = read(timeout=limit, disconnect_on_error=False)
-            except self._error as error:
-                answer = error
+            answer = self._read(limit)
             self.owed -= 1
             if self.owed < self._expected:
                 self._got.append(answer)
@@ -69,12 +64,29 @@ class Wire:
 
     def wait(self, packed: bytes, limit: float) -> None:
         """Block until the node has answered both to the note of a waiter and to its wait."""
-        self.connection.send_packed_command([packed], check_health=False)
-        with suppress(self._error):  # of a node whose memory is full
-            self.connection.read_response(timeout=limit)
-        self.connection.read_response(timeout=limit)
+        self._send(packed)
+        self._read(limit)  # an error, of a node whose memory is full, costs a hint
+        if isinstance(answer := self._read(limit), self._error):
+            raise answer
+
+    def _send(self, packed: bytes) -> None:
+        if self._stream is not None:
+            self._stream.send(packed, SLICE)
+        else:
+            self.connection.send_packed_command([packed], check_health=False)
+
+    def _read(self, limit: float) -> Any:
+        if self._stream is not None:
+            return self._stream.read(limit)
+        try:
+            if limit == SLICE:
+                return self.connection.read_response(disconnect_on_error=False)
+            return self.connection.read_response(timeout=limit, disconnect_on_error=False)
+        except self._error as error:
+            return error
 
     def drop(self) -> None:
         """Close it."""
+        self._stream = None
         self.connection.disconnect()
         self.owed = 0
