@@ -43,8 +43,9 @@ class Model:
         return run(*words)
 
     def do_acquire(
-        self, key: str, index: str, owner: str, ttl: int, token: int, *texts: Any
+        self, key: str, index: str, owner: str, life: int, proposed: str, *texts: Any
     ) -> list[Any]:
+        token = int(proposed)
         attempt = texts[-1]
         if self.owner and self.owner != owner:
             return [0, 1000, b"", digest(self.owner).encode()]

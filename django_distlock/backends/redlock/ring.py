@@ -53,7 +53,7 @@ class Ring:
         unconnected = []
         for number in numbers:
             wire = self._wires[number]
-            if wire.silent_for > PATIENCE:
+            if wire.owed and wire.silent_for > PATIENCE:
                 self._give_up(progress, number, TimeoutError(f"silent for {PATIENCE:g} s"))
             elif wire.connection.is_connected:
                 self._send(progress, number, packed)
@@ -114,7 +114,8 @@ class Ring:
             else:
                 self._give_up(progress, number, error)
             return
-        if any(isinstance(each, self._errors.NoScriptError) for each in answer):
+        unknown = self._errors.NoScriptError
+        if isinstance(answer[0], unknown) or unknown in map(type, answer):
             load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
             try:
                 wire.send(b"".join(load), 1)

@@ -196,7 +196,8 @@ def _ms(seconds: float) -> int:
 def _words(
     names: Names, claim: Claim, token: int, attempt: str, join: bool = False
 ) -> tuple[Any, ...]:
-    numbers = (_ms(claim.ttl), token, names.kept, int(join))
+    life = _ms(claim.ttl) + names.kept
+    numbers = (life, f"{token:016}", f"{names.kept:013}", int(join))
     texts = (readable(claim.name), claim.note, attempt)
     return (names.lock(claim.key), names.index, claim.owner, *numbers, *texts)
 
