@@ -114,8 +114,7 @@ class Ring:
             else:
                 self._give_up(progress, number, error)
             return
-        unknown = self._errors.NoScriptError
-        if isinstance(answer[0], unknown) or unknown in map(type, answer):
+        if self._errors.NoScriptError in map(type, answer):
             load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
             try:
                 wire.send(b"".join(load), 1)

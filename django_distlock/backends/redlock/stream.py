@@ -1,7 +1,7 @@
 """A socket that is written and read without redis-py, where hiredis is there to read answers.
 
-A socket with a time limit asks the system whether it is ready before each call; five of them, twice
-a round, are a third of what a round asks of the system. This one just tries.
+A socket with a time limit asks the system whether it is ready before each call. This one tries, and
+asks only when it was not.
 """
 
 from __future__ import annotations
