@@ -16,13 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_distlock.backends.redlock import rounds
-from django_distlock.backends.redlock.rounds import Answers, Names, QuorumError, Round
+from django_distlock.backends.redlock.asking import Answers, Operation, QuorumError, Round
+from django_distlock.backends.redlock.rounds import Names
 from django_distlock.backends.redlock.scripts import digest
 from django_distlock.values import Claim, Grant
 
 NAMES = Names("test", 60_000)
 SHOWN = [f"redis://node{number}" for number in range(5)]
 NEAR = 50_000
+KEY = "0" * 64
 
 
 @dataclass
@@ -41,8 +43,9 @@ class Model:
         return run(*words)
 
     def do_acquire(
-        self, key: str, index: str, owner: str, ttl: int, token: int, *texts: Any
+        self, key: str, index: str, owner: str, life: int, proposed: str, *texts: Any
     ) -> list[Any]:
+        token = int(proposed)
         attempt = texts[-1]
         if self.owner and self.owner != owner:
             return [0, 1000, b"", digest(self.owner).encode()]
@@ -87,7 +90,7 @@ class Contender:
         """Acquire and release, stopping before each delivery to a node."""
         while True:
             self.turn += 1
-            self.claim = Claim("x", "x", f"{self.number}-{self.turn}", 30.0)
+            self.claim = Claim("x", KEY, f"{self.number}-{self.turn}", 30.0)
             while (grant := (yield from self.drive(self.acquire()))) is None:
                 pass
             assert isinstance(grant, Grant)
@@ -100,12 +103,12 @@ class Contender:
             self.holding.discard(self.number)
             yield from self.drive(rounds.release(NAMES, self.claim, 1.0, SHOWN[: len(self.nodes)]))
 
-    def acquire(self) -> rounds.Operation[Any]:
+    def acquire(self) -> Operation[Any]:
         proposal = self.data.draw(st.sampled_from([0, 1000, 1003, 1020, 500_000]))
         limit = self.data.draw(st.sampled_from([0.0, 60.0]))
         return rounds.acquire(NAMES, self.claim, proposal, limit, SHOWN[: len(self.nodes)])
 
-    def drive(self, operation: rounds.Operation[Any]) -> Any:
+    def drive(self, operation: Operation[Any]) -> Any:
         """Carry an operation out; None when it did not get what it wanted."""
         answers: Any = None
         try:
@@ -155,10 +158,10 @@ def test_one_holds_and_its_token_is_the_greatest(size: int, data: st.DataObject)
 
 def test_an_undoing_that_comes_late_frees_no_later_attempt() -> None:
     """Grant, undo what is read late, grant again to the same owner: then the undoing is read."""
-    claim = Claim("x", "x", "me", 30.0)
+    claim = Claim("x", KEY, "me", 30.0)
     node = Model(1000)
 
-    def attempt() -> rounds.Operation[Any]:
+    def attempt() -> Operation[Any]:
         """Begin an attempt, which this node grants."""
         operation = rounds.acquire(NAMES, claim, 0, 0.0, SHOWN[:3])
         (words,) = next(operation).calls

@@ -2,7 +2,12 @@
 -- digest of the owner, which is a secret.
 --
 -- KEYS: the lock, the index of held locks
--- ARGV: owner, ttl in ms, proposed token, how long an idle name is kept in ms, name, note, attempt
+-- ARGV: owner, how long the key lives in ms (the ttl, and as long as an idle name is kept), proposed
+--   token of 16 digits, how long an idle name is kept in ms, in 13 digits, 1 if who is refused will
+--   wait, name, note, attempt
+--
+-- "<the lock>:waits" says for a second that somebody waits: each release then leaves a hint, see
+-- redlock_release.lua. Noted here, in the step that refuses, it is seen by the release that follows.
 --
 -- The value is "<kept ms: 13 digits><token: 16><acquired us: 16><attempt: 16><owner>\n<name>\n<note>";
 -- the owner is empty when it is free. Its key lives for as long as it is kept beyond the lease: what is left of
@@ -10,7 +15,7 @@
 local value = redis.call('GET', KEYS[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local top = 0
+local top = 0  -- a number, as numbers of so many digits are exact
 if value then
   top = tonumber(string.sub(value, 14, 29))
   local free = string.sub(value, 62, 62) == '\n'
@@ -18,21 +23,25 @@ if value then
   if left > 0 then
     local owner, note = string.match(value, '^([^\n]*)\n[^\n]*\n(.*)$', 62)
     if owner ~= ARGV[1] then
+      if ARGV[5] == '1' then
+        redis.pcall('SET', KEYS[1] .. ':waits', '1', 'PX', '1000')  -- a full memory costs a hint
+      end
       return {0, left, note, string.sub(redis.sha1hex(owner), 1, 16)}
     end
-    redis.call('SETRANGE', KEYS[1], 45, ARGV[7])
-    redis.call('PEXPIRE', KEYS[1], tonumber(string.sub(value, 1, 13)) + ARGV[2])
+    redis.call('SETRANGE', KEYS[1], 45, ARGV[8])
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return {1, top, now}
   end
 end
 -- A proposal near this node's clock lets all nodes draw the same token, so that none has to be told
 -- later; one that is far off is not believed, and what was drawn before is never undercut.
-local token = tonumber(ARGV[3])
+local token, digits = tonumber(ARGV[3]), ARGV[3]
 if token <= top or token > now + 50000 or token < now - 50000 then
   token = math.max(top + 1, now)
+  digits = string.format('%016.0f', token)
 end
-local head = string.format('%013.0f%016.0f%016.0f', ARGV[4], token, now)
-redis.call('SET', KEYS[1], head .. ARGV[7] .. ARGV[1] .. '\n' .. ARGV[5] .. '\n' .. ARGV[6],
-  'PX', ARGV[4] + ARGV[2])
+local stamp = time[1] .. string.sub('000000' .. time[2], -6)
+redis.call('SET', KEYS[1], ARGV[4] .. digits .. stamp .. ARGV[8] .. ARGV[1] .. '\n' .. ARGV[6] .. '\n' .. ARGV[7],
+  'PX', ARGV[2])
 redis.call('ZADD', KEYS[2], 0, KEYS[1])
 return {1, token, now}

@@ -1,7 +1,15 @@
--- Free the lock if it is mine; its token stays. 1: it was mine, 0: it was not.
+-- Free the lock if it is mine; its token stays. 1: it was mine, 2: and somebody waits, 0: it was not.
+--
+-- For those who wait one hint is left, which wakes one of them. Not by an undoing: it frees nothing
+-- that anybody had. But by a node that had nothing to free, as the majority may have been others.
 --
 -- KEYS: the lock, the index of held locks
 -- ARGV: owner, the attempt that is undone ('': whichever it was)
+local waits = ARGV[2] == '' and redis.call('EXISTS', KEYS[1] .. ':waits') == 1
+if waits and redis.call('LLEN', KEYS[1] .. ':hints') == 0 then
+  redis.pcall('RPUSH', KEYS[1] .. ':hints', '1')  -- a full memory costs a hint
+  redis.call('PEXPIRE', KEYS[1] .. ':hints', 1000)
+end
 local value = redis.call('GET', KEYS[1])
 if not value or string.sub(value, 62, 62 + #ARGV[1]) ~= ARGV[1] .. '\n' then
   return 0
@@ -21,4 +29,4 @@ if set.err then
   redis.call('DEL', KEYS[1])
 end
 redis.call('ZREM', KEYS[2], KEYS[1])
-return live and 1 or 0
+return live and (waits and 2 or 1) or 0

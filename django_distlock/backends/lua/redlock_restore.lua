@@ -1,7 +1,7 @@
 -- Put the lock of a majority back on a node that has lost it, unless somebody holds it here.
 --
 -- KEYS: the lock, the index of held locks
--- ARGV: owner, ttl in ms, token, how long an idle name is kept in ms, name, note, attempt
+-- ARGV: as those of redlock_acquire.lua
 local value = redis.call('GET', KEYS[1])
 local token = tonumber(ARGV[3])
 if value then
@@ -12,8 +12,8 @@ if value then
   token = math.max(token, tonumber(string.sub(value, 14, 29)))
 end
 local time = redis.call('TIME')
-local head = string.format('%013.0f%016.0f%016.0f', ARGV[4], token, time[1] * 1000000 + time[2])
-redis.call('SET', KEYS[1], head .. ARGV[7] .. ARGV[1] .. '\n' .. ARGV[5] .. '\n' .. ARGV[6],
-  'PX', ARGV[4] + ARGV[2])
+local head = string.format('%016.0f%016.0f', token, time[1] * 1000000 + time[2])
+redis.call('SET', KEYS[1], ARGV[4] .. head .. ARGV[8] .. ARGV[1] .. '\n' .. ARGV[6] .. '\n' .. ARGV[7],
+  'PX', ARGV[2])
 redis.call('ZADD', KEYS[2], 0, KEYS[1])
 return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar, TypeVar
@@ -10,15 +11,17 @@ from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
+from ...flow import LEAST_PATIENCE
 from ...names import key_of
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend, positive
 from ..redis.location import PROTOCOL, locate_all, require_redis
-from . import checks, looking, rounds
+from . import checks, looking, rounds, waiting
 from .aring import AsyncRings
+from .asking import Answers, Operation, QuorumError
 from .nodes import Cluster, Node
 from .ring import Rings
-from .rounds import Names, Operation, QuorumError
+from .rounds import WAITED_FOR, Names
 
 __all__ = ["RedlockBackend"]
 
@@ -38,7 +41,11 @@ class RedlockBackend(BaseLockBackend):
 
     cleans = True
     native_async = True
-    poll: ClassVar[tuple[float, float]] = (0.002, 0.02)
+    notifies = True
+    # Whoever does not wait at all asks once, and is not noted as waiting.
+    least_patience = 0.0
+    # Of those for whom there is no place to wait in.
+    poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors = (QuorumError,)
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "NODE_TIMEOUT": positive}
 
@@ -68,6 +75,7 @@ class RedlockBackend(BaseLockBackend):
         self._arings = AsyncRings(self.cluster, self.command_timeout)
         # The fastest of the nodes' clocks, less ours: what lets all draw the same token.
         self._ahead: float | None = None
+        self._contended = waiting.Contended()
 
     # -- operations: what is done, whoever carries it out -----------------------------------------
 
@@ -85,8 +93,9 @@ class RedlockBackend(BaseLockBackend):
     def _acquire(self, claim: Claim, limit: float) -> Operation[Grant | Refusal]:
         now = time.monotonic() * 1e6
         proposal = 0 if self._ahead is None else round(now + self._ahead)
+        patience = self._limit(claim.ttl, max(limit, LEAST_PATIENCE))
         operation = rounds.acquire(
-            self._names, claim, proposal, self._limit(claim.ttl, limit), self.cluster.shown
+            self._names, claim, proposal, patience, self.cluster.shown, join=limit > 0
         )
         return self._with_clock(operation)
 
@@ -107,7 +116,11 @@ class RedlockBackend(BaseLockBackend):
         return rounds.renew(self._names, claims, limit, self.cluster.shown)
 
     def _release(self, claim: Claim) -> Operation[bool]:
-        return rounds.release(self._names, claim, self._limit(claim.ttl), self.cluster.shown)
+        operation = rounds.release(self._names, claim, self._limit(claim.ttl), self.cluster.shown)
+        answers = yield next(operation)
+        if any(isinstance(each, list) and each[0] == WAITED_FOR for each in answers):
+            self._contended.add(claim.key)
+        return (yield from _going_on(operation, answers))
 
     def _look(self, name: str) -> Operation[looking.QuorumInfo | None]:
         limit = self._limit(self.conf.ttl)
@@ -171,6 +184,25 @@ class RedlockBackend(BaseLockBackend):
     async def aclean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         return await self._arings.run(self._sweep(policy, cursor))
 
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def is_contended(self, claim: Claim) -> bool:
+        """Tell whether we have just released it, and woken another."""
+        return claim.key in self._contended
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        """Block on one node until a release leaves a hint there."""
+        if self._contended.take(claim.key):
+            time.sleep(min(limit, waiting.MAKE_WAY))
+            return True
+        return self._rings.wait(waiting.turn(self._names.lock(claim.key), limit, left))
+
+    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        if self._contended.take(claim.key):
+            await asyncio.sleep(min(limit, waiting.MAKE_WAY))
+            return True
+        return await self._arings.wait(waiting.turn(self._names.lock(claim.key), limit, left))
+
     # -- for the layers above ---------------------------------------------------------------------
 
     def remedy(self, error: Exception) -> str:
@@ -200,7 +232,7 @@ class RedlockBackend(BaseLockBackend):
         self._arings.forget_parent()
 
 
-def _going_on(operation: Operation[T], answers: rounds.Answers) -> Operation[T]:
+def _going_on(operation: Operation[T], answers: Answers) -> Operation[T]:
     """Go on with an operation whose first round is done."""
     while True:
         try:

@@ -13,72 +13,16 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from .nodes import CONNECT, OWED, PATIENCE, Cluster, Node, Progress
-from .ring import IDLE, SLICE
-from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
+from .asking import Answers, NotAskedError, Operation, QuorumError, Round
+from .awire import AsyncWire
+from .nodes import CONNECT, OWED, PATIENCE, Cluster, Progress
+from .ring import IDLE
+from .waiting import WAITING, Turn, rooms
+from .wire import SLICE
 
 __all__ = ["AsyncRings"]
 
 T = TypeVar("T")
-
-
-class AsyncWire:
-    """A connection to one node, see `ring.Wire`."""
-
-    def __init__(self, node: Node, limit: float) -> None:
-        self.connection: Any = node.place.aconnection(limit)
-        self.owed = 0
-        self._since = 0.0
-        self._expected = 0
-        self._got: list[Any] = []
-
-    @property
-    def silent_for(self) -> float:
-        """For how long it has owed an answer."""
-        return time.monotonic() - self._since if self.owed else 0.0
-
-    async def connect(self, limit: float) -> None:
-        """Open it."""
-        self.owed = 0
-        async with asyncio.timeout(limit):
-            await self.connection.connect()
-
-    async def send(self, packed: bytes, expected: int) -> None:
-        """Send what will have so many answers."""
-        await self.connection.send_packed_command(packed, check_health=False)
-        if not self.owed:
-            self._since = time.monotonic()
-        self.owed += expected
-        self._expected, self._got = expected, []
-
-    async def receive(self, limit: float) -> list[Any]:
-        """Return the answers to what was sent last; raise TimeoutError while some are missing."""
-        from redis.exceptions import ResponseError
-
-        while self.owed:
-            answer: Any
-            try:
-                answer = await self.connection.read_response(
-                    timeout=limit, disconnect_on_error=False
-                )
-            except ResponseError as error:
-                answer = error
-            if answer is None:  # redis-py's word for it; no script of ours answers nothing
-                raise TimeoutError
-            self.owed -= 1
-            if self.owed < self._expected:
-                self._got.append(answer)
-        return self._got
-
-    async def drop(self) -> None:
-        """Close it without waiting."""
-        await self.connection.disconnect(nowait=True)
-        self.owed = 0
-
-    async def close(self) -> None:
-        """Close it and see it closed."""
-        with suppress(OSError, asyncio.TimeoutError):
-            await self.connection.disconnect()
 
 
 class AsyncRing:
@@ -212,6 +156,30 @@ class AsyncRing:
         self._cluster.fail(number, error)
         progress.got(number, error)
 
+    async def wait(self, turn: Turn) -> bool:
+        """Block as `ring.Ring.wait`."""
+        from redis.exceptions import RedisError
+        from redis.exceptions import TimeoutError as Overdue
+
+        for number in rooms(self._cluster, turn.key):
+            wire = self._wires[number]
+            if wire.owed:
+                continue
+            packed = b"".join(wire.connection.pack_commands(turn.commands()))
+            try:
+                if not wire.connection.is_connected:
+                    await wire.connect(turn.patience)
+                await wire.wait(packed, turn.patience)
+            except (Overdue, TimeoutError) as error:
+                await wire.drop()
+                if turn.is_whole:
+                    self._cluster.fail(number, error)
+            except (RedisError, OSError):
+                await wire.drop()
+                return False
+            return True
+        return False
+
     async def drop(self) -> None:
         """Close the wires without waiting."""
         for wire in self._wires:
@@ -230,6 +198,7 @@ class _LoopRings:
         self._cluster = cluster
         self._limit = limit
         self._idle: deque[AsyncRing] = deque()
+        self._places = WAITING
         self.closed = False
         self._closing: asyncio.Task[None] | None = None
         self._keeper = self._keep()
@@ -250,7 +219,7 @@ class _LoopRings:
 
     async def run(self, operation: Operation[T]) -> T:
         """Carry an operation out, round by round."""
-        ring = self._idle.pop() if self._idle else AsyncRing(self._cluster, self._limit)
+        ring = self._lend()
         answers: Any = None
         try:
             while True:
@@ -265,6 +234,25 @@ class _LoopRings:
         except BaseException:
             await ring.drop()  # what was sent, and not read, is not known
             raise
+
+    async def wait(self, turn: Turn) -> bool:
+        """Block on one node; False when there is no place to."""
+        if not self._places:
+            return False
+        self._places -= 1
+        ring = self._lend()
+        try:
+            waited = await ring.wait(turn)
+        except BaseException:
+            await ring.drop()
+            raise
+        finally:
+            self._places += 1
+        await self._give_back(ring)
+        return waited
+
+    def _lend(self) -> AsyncRing:
+        return self._idle.pop() if self._idle else AsyncRing(self._cluster, self._limit)
 
     async def _give_back(self, ring: AsyncRing) -> None:
         if self.closed or len(self._idle) >= IDLE:
@@ -299,10 +287,17 @@ class AsyncRings:
 
     async def run(self, operation: Operation[T]) -> T:
         """Carry an operation out on this loop's rings."""
+        return await (await self._mine()).run(operation)
+
+    async def wait(self, turn: Turn) -> bool:
+        """Block on one node; False when there is no place to."""
+        return await (await self._mine()).wait(turn)
+
+    async def _mine(self) -> _LoopRings:
         loop = asyncio.get_running_loop()
         found = self._loops.get(id(loop))
         if found is not None and found[0] is loop and not found[1].closed:
-            return await found[1].run(operation)
+            return found[1]
         rings = _LoopRings(self._cluster, self._limit)
         with self._mutex:
             for number, (other, _) in list(self._loops.items()):
@@ -310,7 +305,7 @@ class AsyncRings:
                     del self._loops[number]
             self._loops[id(loop)] = loop, rings
         await rings.begin()
-        return await rings.run(operation)
+        return rings
 
     def close_idle(self) -> None:
         """Have each loop close, soon, what no task uses now."""

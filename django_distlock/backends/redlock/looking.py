@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from ...values import Cleaned, CleanPolicy, LockInfo, Note
-from .rounds import Answer, Answers, Names, Operation, QuorumError, Round, each_vote, report
+from .asking import Answer, Answers, Operation, QuorumError, Round
+from .rounds import Names, each_vote, report
 from .scripts import Value, script
 from .votes import Tally, Verdict, holder_of, quorum
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..redis.location import Place
-from .rounds import Answers, NotAskedError, Round
+from .asking import Answers, NotAskedError, Round
 from .votes import quorum
 
 __all__ = ["CONNECT", "OWED", "PATIENCE", "Cluster", "Node", "Progress"]
@@ -63,9 +63,13 @@ class Cluster:
 
     def asked(self, round_: Round) -> list[int]:
         """Return the nodes that a round asks: not those that are down, when the others may do."""
-        wanted = range(len(self.nodes)) if round_.nodes is None else round_.nodes
+        nodes = len(self.nodes)
+        wanted = round_.nodes
+        if wanted is None:
+            first = (round_.last + 1) % nodes
+            wanted = [*range(first, nodes), *range(first)]
         up = [number for number in wanted if self.nodes[number].down is None]
-        if round_.insist or (round_.nodes is None and len(up) < quorum(len(self.nodes))):
+        if round_.insist or (round_.nodes is None and len(up) < quorum(nodes)):
             return list(wanted)
         return up
 

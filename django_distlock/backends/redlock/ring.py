@@ -7,80 +7,23 @@ node that was stopped gets a request and its undoing in their order, when it goe
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from .nodes import OWED, PATIENCE, Cluster, Node, Progress
-from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
+from .asking import Answers, NotAskedError, Operation, QuorumError, Round
+from .nodes import OWED, PATIENCE, Cluster, Progress
+from .waiting import WAITING, Turn, rooms
+from .wire import SLICE, Wire
 
 __all__ = ["Ring", "Rings"]
 
 T = TypeVar("T")
 
 IDLE = 64  # rings that are kept when nobody needs them
-SLICE = 0.005  # seconds for one node, after which the others are looked at
-
-
-class Wire:
-    """A connection to one node."""
-
-    def __init__(self, node: Node, limit: float) -> None:
-        from redis import exceptions
-
-        self.connection: Any = node.place.connection(limit)
-        self._error = exceptions.ResponseError
-        self.owed = 0
-        self._since = 0.0
-        self._expected = 0
-        self._got: list[Any] = []
-
-    @property
-    def silent_for(self) -> float:
-        """For how long it has owed an answer."""
-        return time.monotonic() - self._since if self.owed else 0.0
-
-    def connect(self, limit: float) -> None:
-        """Open it."""
-        self.owed = 0
-        connection = self.connection
-        connection.socket_timeout = connection.socket_connect_timeout = limit
-        connection.connect()
-        # From now on it is the time of one look, so that most need not set it.
-        connection.socket_timeout = SLICE
-        connection.update_current_socket_timeout(SLICE)
-
-    def send(self, packed: bytes, expected: int) -> None:
-        """Send what will have so many answers."""
-        self.connection.send_packed_command([packed], check_health=False)
-        if not self.owed:
-            self._since = time.monotonic()
-        self.owed += expected
-        self._expected, self._got = expected, []
-
-    def receive(self, limit: float) -> list[Any]:
-        """Return the answers to what was sent last; raise TimeoutError while some are missing."""
-        read = self.connection.read_response
-        while self.owed:
-            answer: Any
-            try:
-                if limit == SLICE:
-                    answer = read(disconnect_on_error=False)
-                else:
-                    answer = read(timeout=limit, disconnect_on_error=False)
-            except self._error as error:
-                answer = error
-            self.owed -= 1
-            if self.owed < self._expected:
-                self._got.append(answer)
-        return self._got
-
-    def drop(self) -> None:
-        """Close it."""
-        self.connection.disconnect()
-        self.owed = 0
 
 
 class Ring:
@@ -110,7 +53,7 @@ class Ring:
         unconnected = []
         for number in numbers:
             wire = self._wires[number]
-            if wire.silent_for > PATIENCE:
+            if wire.owed and wire.silent_for > PATIENCE:
                 self._give_up(progress, number, TimeoutError(f"silent for {PATIENCE:g} s"))
             elif wire.connection.is_connected:
                 self._send(progress, number, packed)
@@ -171,7 +114,7 @@ class Ring:
             else:
                 self._give_up(progress, number, error)
             return
-        if any(isinstance(each, self._errors.NoScriptError) for each in answer):
+        if self._errors.NoScriptError in map(type, answer):
             load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
             try:
                 wire.send(b"".join(load), 1)
@@ -185,6 +128,27 @@ class Ring:
         self._wires[number].drop()
         self._cluster.fail(number, error)
         progress.got(number, error)
+
+    def wait(self, turn: Turn) -> bool:
+        """Block on one node; False when there is none to block on."""
+        for number in rooms(self._cluster, turn.key):
+            wire = self._wires[number]
+            if wire.owed:
+                continue
+            packed = b"".join(wire.connection.pack_commands(turn.commands()))
+            try:
+                if not wire.connection.is_connected:
+                    wire.connect(turn.patience)
+                wire.wait(packed, turn.patience)
+            except self._errors.TimeoutError as error:
+                wire.drop()
+                if turn.is_whole:
+                    self._cluster.fail(number, error)
+            except (self._errors.RedisError, OSError):
+                wire.drop()
+                return False  # the next attempt says what is the matter, if anything still is
+            return True
+        return False
 
     def close(self) -> None:
         """Close the wires."""
@@ -201,13 +165,11 @@ class Rings:
         self._limit = limit
         self._idle: deque[Ring] = deque()
         self._closed = False
+        self._places = threading.Semaphore(WAITING)
 
     def run(self, operation: Operation[T]) -> T:
         """Carry an operation out, round by round."""
-        try:
-            ring = self._idle.pop()
-        except IndexError:
-            ring = Ring(self._cluster, self._limit)
+        ring = self._lend()
         try:
             answers: Any = None
             while True:
@@ -222,6 +184,28 @@ class Rings:
         except BaseException:
             ring.close()  # what was sent, and not read, is not known
             raise
+
+    def wait(self, turn: Turn) -> bool:
+        """Block on one node; False when there is no place to."""
+        if not self._places.acquire(blocking=False):
+            return False
+        try:
+            ring = self._lend()
+            try:
+                waited = ring.wait(turn)
+            except BaseException:
+                ring.close()
+                raise
+            self._give_back(ring)
+            return waited
+        finally:
+            self._places.release()
+
+    def _lend(self) -> Ring:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Ring(self._cluster, self._limit)
 
     def _give_back(self, ring: Ring) -> None:
         if self._closed or len(self._idle) >= IDLE:
@@ -242,4 +226,4 @@ class Rings:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child; closing there what is the parent's is left to Python."""
-        self._idle = deque()
+        self._idle, self._places = deque(), threading.Semaphore(WAITING)

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
-from .scripts import Script, digest, script
+from .asking import Answer, Answers, NotAskedError, Operation, QuorumError, Round, room
+from .scripts import digest, script
 from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
 
 __all__ = [
-    "Answer",
-    "Answers",
+    "WAITED_FOR",
     "Names",
-    "NotAskedError",
-    "Operation",
-    "QuorumError",
-    "Round",
     "acquire",
     "each_vote",
     "release",
@@ -32,27 +28,10 @@ __all__ = [
     "report",
 ]
 
-T = TypeVar("T")
-
-Answer: TypeAlias = "list[Any] | Exception | None"
-Answers: TypeAlias = "list[Answer]"
-"""By node: its answers to the calls of a round, the error instead of them, or None when not asked.
-
-Errors that the server answered with stand among the answers, in the place of one.
-"""
-Operation: TypeAlias = Generator["Round", Answers, T]
-
 RESTORED = "0" * 16  # the attempt that nobody undoes
 RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
+WAITED_FOR = 2  # what a node says that freed a lock for which somebody waits
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
-
-
-class NotAskedError(Exception):
-    """The node was not asked: it has not answered before, and the others are enough."""
-
-
-class QuorumError(Exception):
-    """No quorum of the nodes could answer; says what each one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +51,17 @@ class Names:
         return f"{self.base}:redlock-held"
 
 
-def _undecided(answers: Answers) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One question to the nodes: a script, and what it is called with, once or many times.
-
-    All ``nodes`` (by number; None: all) are asked at the same time. Answers are awaited for
-    ``limit`` seconds; once ``decided`` says so, those to come are not. ``insist``: ask those too
-    that are known to be down.
-    """
-
-    script: Script
-    calls: Sequence[tuple[Any, ...]]
-    limit: float
-    decided: Callable[[Answers], bool] = _undecided
-    nodes: Sequence[int] | None = None
-    insist: bool = False
-    patient: bool = True
-    """Whether to wait for nodes that owe answers; an undoing need not be seen done."""
-    after: float = 0.0
-    """Seconds to wait before asking."""
-    keys: int = 2
-    """How many of each call's words are keys."""
-
-    def commands(self) -> list[tuple[Any, ...]]:
-        """Return what is sent to each node."""
-        return [("EVALSHA", self.script.digest, self.keys, *words) for words in self.calls]
-
-
 def acquire(
-    names: Names, claim: Claim, proposal: int, limit: float, node: Sequence[str]
+    names: Names,
+    claim: Claim,
+    proposal: int,
+    limit: float,
+    node: Sequence[str],
+    join: bool = False,
 ) -> Operation[Grant | Refusal]:
     """Have a quorum grant the claim, and store its token; else undo what was granted.
+
+    With ``join`` who is refused will wait, see `waiting.py`.
 
     1. All nodes are asked at the same time. Each that is free draws a token and grants.
     2. A quorum granted, and drew different tokens: the highest is the token, once a quorum has
@@ -117,15 +72,15 @@ def acquire(
     """
     nodes = len(node)
     until = time.monotonic() + limit
-    after = 0.0
+    after, last = 0.0, room(claim.key)
 
     def decided(answers: Answers) -> bool:
         return _tally(answers, _granted).verdict is not Verdict.OPEN
 
     while True:
         attempt = f"{random.getrandbits(64):016x}"
-        words = [_words(names, claim, proposal, attempt)]
-        answers = yield Round(script("acquire"), words, limit, decided, after=after)
+        words = [_words(names, claim, proposal, attempt, join)]
+        answers = yield Round(script("acquire"), words, limit, decided, after=after, last=last)
         tally = _tally(answers, _granted)
         if tally.verdict is Verdict.YES:
             token, told = yield from _agree(names, claim, answers, limit)
@@ -148,7 +103,8 @@ def acquire(
             yield from _undo(names, claim, attempt, answers, limit)
         if over:
             left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
-            return Refusal(left, refused[0][2].decode("utf-8", "replace") if refused else "")
+            note = refused[0][2].decode("utf-8", "replace") if refused else ""
+            return Refusal(left, note, queue=join)
 
 
 def _agree(
@@ -223,7 +179,7 @@ def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Op
         return _tally(answers, bool).verdict is not Verdict.OPEN
 
     words = (names.lock(claim.key), names.index, claim.owner, "")
-    answers = yield Round(script("release"), [words], limit, decided)
+    answers = yield Round(script("release"), [words], limit, decided, last=room(claim.key))
     verdict = _tally(answers, bool).verdict
     if verdict is Verdict.DOWN:
         raise QuorumError(report(answers, node, _release_vote))
@@ -237,8 +193,11 @@ def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _words(names: Names, claim: Claim, token: int, attempt: str) -> tuple[Any, ...]:
-    numbers = (_ms(claim.ttl), token, names.kept)
+def _words(
+    names: Names, claim: Claim, token: int, attempt: str, join: bool = False
+) -> tuple[Any, ...]:
+    life = _ms(claim.ttl) + names.kept
+    numbers = (life, f"{token:016}", f"{names.kept:013}", int(join))
     texts = (readable(claim.name), claim.note, attempt)
     return (names.lock(claim.key), names.index, claim.owner, *numbers, *texts)
 

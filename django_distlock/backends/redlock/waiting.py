@@ -1,0 +1,101 @@
+"""Waiting for a lock without a herd: who was refused blocks on one node until it gets a hint.
+
+All who wait for a name block on the same node, so that they form one queue, and each release leaves
+one hint, which wakes the first of them. Only a hint: what counts are the votes. One that is lost,
+or was taken by one who died, costs the others no more than `SAFETY`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .asking import room
+from .nodes import Cluster
+
+__all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Turn", "rooms", "turn"]
+
+SAFETY = 0.25
+"""Seconds after which who waits asks all the same: a dead holder wakes nobody."""
+WAITING = 64
+"""How many threads of an alias, or tasks of an event loop, block at the same time; others poll."""
+MAKE_WAY = 0.001
+"""Seconds that who has just released leaves to the one who was woken by it."""
+_LATELY = 0.02  # seconds after a release in which its thread or task is taken to be that one
+_LATE = 0.15  # seconds after which the end of a block is overdue: a server looks every 0.1 s
+_NOTED = 1000  # ms that it is known that somebody waits
+_MOST = 1000  # names that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One time of blocking."""
+
+    key: str
+    """Of the lock, on a node."""
+    seconds: float
+    patience: float
+    """Seconds after which the answer is not awaited any more."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a node that has not answered by then hangs, rather than that the wait is over."""
+        return self.patience >= self.seconds + _LATE
+
+    def commands(self) -> list[tuple[str, ...]]:
+        """Return what says that somebody waits, and blocks until there is a hint."""
+        return [
+            ("SET", f"{self.key}:waits", "1", "PX", str(_NOTED)),
+            ("BLPOP", f"{self.key}:hints", f"{self.seconds:.3f}"),
+        ]
+
+
+def turn(key: str, limit: float, left: float | None) -> Turn:
+    """Return how long to block, with a ``limit`` and ``left`` seconds of the wait.
+
+    Spread out, so that those who wait for a dead holder's lock do not all ask at once.
+    """
+    seconds = SAFETY * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, hides nothing
+    if limit < seconds:
+        seconds = limit + random.uniform(0, 0.02)  # noqa: S311
+    if left is not None:
+        seconds = min(seconds, left)
+    patience = seconds + _LATE
+    # Past the end of the wait nothing is awaited; the connection is closed then.
+    return Turn(key, max(seconds, 0.001), patience if left is None else min(patience, left + 0.01))
+
+
+def rooms(cluster: Cluster, key: str) -> Iterator[int]:
+    """Yield the nodes to wait at, the best first: in an order that is the same for all.
+
+    Backwards, so that of those that are up it is the one that is told last of a release.
+    """
+    last, nodes = room(key), cluster.nodes
+    for number in range(last, last - len(nodes), -1):
+        if nodes[number % len(nodes)].down is None:
+            yield number % len(nodes)
+
+
+class Contended:
+    """The names that were released a moment ago while others waited for them."""
+
+    def __init__(self) -> None:
+        self._released: dict[str, float] = {}
+
+    def add(self, key: str) -> None:
+        """Note one that is released now."""
+        if len(self._released) >= _MOST:
+            self._released.clear()
+        self._released[key] = time.monotonic()
+
+    def __contains__(self, key: str) -> bool:
+        released = self._released.get(key)
+        return released is not None and time.monotonic() - released < _LATELY
+
+    def take(self, key: str) -> bool:
+        """Forget one, and tell whether it was there."""
+        known = key in self
+        self._released.pop(key, None)
+        return known
