@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ...transactions import INHERITED
 from .asking import Answers, NotAskedError, Operation, QuorumError, Round
 from .awire import AsyncWire
 from .nodes import CONNECT, OWED, PATIENCE, Cluster, Progress
@@ -341,5 +342,10 @@ class AsyncRings:
                     loop.call_soon_threadsafe(rings.close_soon)
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin anew in a forked child.
+
+        The connections are kept there: dropped, they would be taken off the parent's event loop,
+        whose list of sockets the kernel keeps for both.
+        """
+        INHERITED.append(self._loops)
         self._mutex, self._loops = threading.Lock(), {}

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ...transactions import INHERITED
 from .asking import Answers, NotAskedError, Operation, QuorumError, Round
 from .nodes import OWED, PATIENCE, Cluster, Progress
 from .waiting import WAITING, Turn, rooms
@@ -236,5 +237,6 @@ class Rings:
         self.close_idle()
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child; closing there what is the parent's is left to Python."""
+        """Begin anew in a forked child; the connections are the parent's."""
+        INHERITED.append(self._idle)
         self._idle, self._places = deque(), threading.Semaphore(WAITING)
