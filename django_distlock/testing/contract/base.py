@@ -203,9 +203,13 @@ class ContractBase:
                 return not await looker.held(backend, world.prefix)
 
             await eventually(clean, within)
-        if self.open_connections() > before:
-            gc.collect()  # of threads that the test left to the collector
-        await until(lambda: self.open_connections() <= before)
+
+        def closed() -> bool:
+            if self.open_connections() > before:
+                gc.collect()  # of threads that the test left to the collector, once they have ended
+            return self.open_connections() <= before
+
+        await until(closed)
 
     # -- what tests are written with -----------------------------------------------------------
 
