@@ -48,7 +48,7 @@ def workers(broker: Redis, logs: Path) -> Iterator[dict[str, Worker]]:
         yield found
     finally:
         for worker in found.values():
-            worker.kill()
+            worker.stop()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -67,6 +68,14 @@ class Worker:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(LIMIT)
+
+    def stop(self) -> None:
+        """End the worker as an operator does, or by force when that takes too long."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(LIMIT)
+        self.kill()
 
     def ended(self) -> int:
         """Wait for its end."""

@@ -61,11 +61,11 @@ class Slots:
                     raise
                 for number, answer in zip(numbers, got, strict=True):
                     answers[number] = answer
-                    if isinstance(answer, AskError):
+                    if isinstance(answer, MovedError):  # first, as to redis-py it is an AskError
+                        left.append(number)
+                    elif isinstance(answer, AskError):
                         there = (str(answer.host), int(answer.port))
                         _, answers[number] = yield there, [("ASKING",), commands[number]]
-                    elif isinstance(answer, MovedError):
-                        left.append(number)
             if not left:
                 break
             self.forget()
