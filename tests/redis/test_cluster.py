@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError
 
 from django_distlock import Lock, LockBackendError, LockTimeoutError, lock, lock_all
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.keys import keys_of
 from django_distlock.cleaning import clean
 from django_distlock.flow import run
-from django_distlock.values import Claim, CleanPolicy
+from django_distlock.values import Claim, CleanPolicy, Grant
 from tests.redis.tools import Opener, claim, granted, opener, started
 from tests.servers import Redis, RedisCluster, Sentinel, ServerError
 from tests.servers.redis import wait_until
@@ -48,6 +51,57 @@ def test_the_locks_spread_over_the_nodes(cluster: RedisCluster, clustered: Redis
     assert all(clustered.release(each) for each in claims)
     assert clustered.renew_many(claims) == [False] * len(claims)
     assert list(clustered.held()) == []
+
+
+def cut_off(cluster: RedisCluster) -> None:
+    """Have every node close its clients' connections."""
+    for node in cluster.nodes:
+        node.execute("CLIENT", "KILL", "TYPE", "normal")
+
+
+def test_connections_that_the_nodes_have_closed(
+    cluster: RedisCluster, clustered: RedisBackend, name: str
+) -> None:
+    """What may be sent again is; of a release nobody knows then."""
+    mine = claim(clustered, name)
+    granted(clustered, mine)
+    for ask in (lambda: clustered.renew(mine), lambda: list(clustered.held())):
+        cut_off(cluster)
+        assert ask()
+    clients: Any = clustered._clients
+    for again in (clients.ask_all, partial(clients.ask_all, resend=False)):
+        cut_off(cluster)
+        command = ("GET", keys_of("distlock:1", mine.key).record)
+        try:
+            (answer,) = again([command], 1.0)
+        except ConnectionError:
+            assert again is not clients.ask_all
+        else:
+            assert answer
+    cut_off(cluster)
+    assert clustered.release(mine)
+
+
+def test_the_same_from_an_event_loop(
+    cluster: RedisCluster, clustered: RedisBackend, name: str
+) -> None:
+    mine = claim(clustered, name)
+    command = ("GET", keys_of("distlock:1", mine.key).record)
+    clients: Any = clustered._aclients
+
+    async def main() -> None:
+        assert isinstance(await clustered.atry_acquire(mine, 1.0), Grant)
+        cut_off(cluster)
+        assert await clustered.arenew(mine)
+        cut_off(cluster)
+        assert all(await clients.ask_all([command], 1.0))
+        cut_off(cluster)
+        with contextlib.suppress(ConnectionError):
+            await clients.ask_all([command], 1.0, resend=False)
+        cut_off(cluster)
+        assert await clustered.arelease(mine)
+
+    asyncio.run(main())
 
 
 def test_waiting_on_a_cluster(clustered: RedisBackend) -> None:
