@@ -36,9 +36,10 @@ def test_a_quick_run_counts_the_messages_of_a_pair(
     assert {name for name, row in pairs.items() if row["kind"] == "floor"} == FLOORS[store]
     for name in FLOORS[store]:
         assert pairs[name]["statements"] == messages
-    # A node whose vote was not waited for may read its next message along with the one before.
+    # A node whose vote was not waited for may read its next message along with the one before; one
+    # whose clock is off is told of the token besides.
     ours = pairs["django-distlock"]["statements"]
-    assert messages * 0.8 <= ours <= messages
+    assert messages * 0.8 <= ours <= messages * 1.2
     assert all(row["per_second"] > 0 for row in pairs.values())
     (memory,) = (row for row in rows if row["measure"] == "memory")
     assert memory["store_bytes_per_lock"] > 100  # a name, a holder and a token are longer
