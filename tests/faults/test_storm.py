@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,8 @@ from django.db import connections
 from django_distlock.backends.table import TableBackend
 from tests.backends.tools import STORES, database_alias, sessions, soon
 from tests.conftest import SERVERS
-from tests.faults import storm
-from tests.faults.judging import judge, read
-
-SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "4"))
+from tests.faults.judging import judge
+from tests.faults.weather import SECONDS, begin, end
 
 
 @pytest.mark.timeout(SECONDS + 120)
@@ -30,20 +25,8 @@ SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "4"))
 @pytest.mark.parametrize("store", STORES)
 def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path: Path) -> None:
     settings = database(store, tmp_path)
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.faults.storm", f"{path}stormy", str(SECONDS), str(tmp_path)],
-        env=os.environ | {"DISTLOCK_TEST_DATABASES": json.dumps(settings)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    told = json.loads(ran.stdout)
-    seen = judge(read(tmp_path / "log"), storm.TTL + TableBackend.grace)
-    print(f"\n{store} {path} {told['hits']} {seen}")
-    assert seen.faults == []
-    assert set(told["codes"]) == {0}
-    assert set(told["hits"]) == set(storm.HITS)
-    assert seen.grants > 10
+    with begin(f"{path}stormy", tmp_path, DISTLOCK_TEST_DATABASES=json.dumps(settings)) as run:
+        end(run, tmp_path, TableBackend.grace)
     if store in SERVERS:
         assert soon(lambda: not sessions(store, "stormy"))
         assert advisory_locks(store) == 0

@@ -1,0 +1,38 @@
+"""Letting a storm pass, and what has to hold after each, whatever the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.faults import storm
+from tests.faults.judging import judge, read
+
+SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "4"))
+"""For how long it storms; the default is for the suite."""
+
+
+def begin(alias: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    """Begin a storm over the locks of an alias."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.storm", alias, str(SECONDS), str(folder)],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(run: subprocess.Popen[str], folder: Path, grace: float) -> None:
+    """Wait for the end of a storm; assert that nothing was wrong, and that it was one."""
+    output, _ = run.communicate()
+    assert run.returncode == 0
+    told = json.loads(output)
+    seen = judge(read(folder / "log"), storm.TTL + grace)
+    print(f"\n{told['hits']} {seen}")
+    assert seen.faults == []
+    assert set(told["codes"]) == {0}
+    assert set(told["hits"]) == set(storm.HITS)
+    assert seen.grants > 10
