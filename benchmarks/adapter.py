@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-__all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled"]
+__all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled", "PolledAsOurs"]
 
 Backend = Literal["table", "row", "version", "redis", "redlock"]
 Kind = Literal["ours", "floor", "peer"]
@@ -72,8 +74,24 @@ class Polled(Adapter):
 
     def acquire(self, key: str) -> Any:
         """Attempt again and again, as the users of such a library do."""
-        while True:
-            handle = self.try_acquire(key)
-            if handle is not None:
-                return handle
-            time.sleep(RETRY)
+        pauses = self.pauses()
+        while (handle := self.try_acquire(key)) is None:
+            time.sleep(next(pauses))
+        return handle
+
+    def pauses(self) -> Iterator[float]:
+        """Return the seconds between the attempts."""
+        return itertools.repeat(RETRY)
+
+
+class PolledAsOurs(Polled):
+    """The same, with the pauses of a backend of ours that does not wake its waiters."""
+
+    waits = True
+
+    def pauses(self) -> Iterator[float]:
+        """Return the pauses: from 5 ms, doubling up to 100 ms, each jittered."""
+        from django_distlock.backends.base import BaseLockBackend
+        from django_distlock.backoff import delays
+
+        return delays(*BaseLockBackend.poll)

@@ -10,7 +10,7 @@ import secrets
 import time
 from typing import Any
 
-from ..adapter import Adapter
+from ..adapter import Adapter, PolledAsOurs
 
 __all__ = ["Bare", "BarePolled", "BarePrepared"]
 
@@ -113,18 +113,7 @@ class BarePrepared(Bare):
         self._cursor.execute(sql, parameters, prepare=True)
 
 
-class BarePolled(Bare):
+class BarePolled(PolledAsOurs, Bare):
     """The two statements, tried again after 5 ms, doubling up to 100 ms, each jittered."""
 
     name = "bare, polling"
-    waits = True
-
-    def acquire(self, key: str) -> str:
-        """Attempt again and again, with the pauses of a backend that does not wake its waiters."""
-        from django_distlock.backends.base import BaseLockBackend
-        from django_distlock.backoff import delays
-
-        pauses = delays(*BaseLockBackend.poll)
-        while self.try_acquire(key) is None:
-            time.sleep(next(pauses))
-        return key

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from ..adapter import Polled
+from ..adapter import Polled, PolledAsOurs
 from .orm import again
 from .statements import Bare
 
@@ -52,21 +51,10 @@ class BareSwap(Bare):
         return key if self._cursor.rowcount == 1 else None
 
 
-class BareSwapPolled(BareSwap):
+class BareSwapPolled(PolledAsOurs, BareSwap):
     """The same, tried again after the pauses of the version backend."""
 
     name = "bare swap, polling"
-    waits = True
-
-    def acquire(self, key: str) -> str:
-        """Attempt again and again."""
-        from django_distlock.backends.base import BaseLockBackend
-        from django_distlock.backoff import delays
-
-        pauses = delays(*BaseLockBackend.poll)
-        while self.try_acquire(key) is None:
-            time.sleep(next(pauses))
-        return key
 
 
 class DjangoConcurrency(Polled):
