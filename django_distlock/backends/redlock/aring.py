@@ -32,6 +32,9 @@ class AsyncRing:
     """A wire to each node, see `ring.Ring`."""
 
     def __init__(self, cluster: Cluster, limit: float) -> None:
+        from redis import exceptions
+
+        self._errors = exceptions
         self._cluster = cluster
         self._wires = [AsyncWire(node, limit) for node in cluster.nodes]
 
@@ -84,21 +87,17 @@ class AsyncRing:
             await self._give_up(progress, tasks[task], TimeoutError("no connection in time"))
 
     async def _connect(self, progress: Progress, number: int, packed: bytes) -> None:
-        from redis.exceptions import RedisError
-
         try:
             await self._wires[number].connect(max(progress.end - time.monotonic(), 0.02))
         except TimeoutError:
             await self._give_up(progress, number, TimeoutError("no connection in time"))
-        except (RedisError, OSError) as error:
+        except (self._errors.RedisError, OSError) as error:
             await self._give_up(progress, number, error)
         else:
             self._cluster.reached(number)
             await self._send(progress, number, packed)
 
     async def _send(self, progress: Progress, number: int, packed: bytes) -> None:
-        from redis.exceptions import RedisError
-
         wire = self._wires[number]
         if wire.owed >= OWED and not await self._catches_up(wire):
             progress.got(number, NotAskedError(f"it owes {OWED} answers"))
@@ -106,7 +105,7 @@ class AsyncRing:
         owed = wire.owed
         try:
             await wire.send(packed, len(progress.round.calls))
-        except RedisError as error:
+        except self._errors.RedisError as error:
             if progress.may_repeat(number, error):
                 await wire.drop()
                 await self._connect(progress, number, packed)
@@ -117,14 +116,11 @@ class AsyncRing:
 
     async def _catches_up(self, wire: AsyncWire) -> bool:
         """Read what a node that went on has answered by now; tell whether it owes less."""
-        from redis.exceptions import RedisError
-        from redis.exceptions import TimeoutError as Overdue
-
         try:
             await wire.receive(GLANCE)
-        except (Overdue, TimeoutError):
+        except (self._errors.TimeoutError, TimeoutError):
             return wire.owed < OWED
-        except (RedisError, OSError):
+        except (self._errors.RedisError, OSError):
             await wire.drop()
             return False
         return True
@@ -142,15 +138,12 @@ class AsyncRing:
                 await self._receive(progress, number, packed, limit)
 
     async def _receive(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
-        from redis.exceptions import NoScriptError, RedisError
-        from redis.exceptions import TimeoutError as Overdue
-
         wire = self._wires[number]
         try:
             answer = await wire.receive(limit)
-        except (Overdue, TimeoutError):
+        except (self._errors.TimeoutError, TimeoutError):
             return
-        except (RedisError, OSError) as error:
+        except (self._errors.RedisError, OSError) as error:
             await wire.drop()
             if progress.may_repeat(number, error):
                 progress.pending.remove(number)
@@ -158,12 +151,12 @@ class AsyncRing:
             else:
                 await self._give_up(progress, number, error)
             return
-        if any(isinstance(each, NoScriptError) for each in answer):
+        if self._errors.NoScriptError in map(type, answer):
             load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
             try:
                 await wire.send(b"".join(load), 1)
                 await wire.send(packed, len(progress.round.calls))
-            except RedisError as error:
+            except self._errors.RedisError as error:
                 await self._give_up(progress, number, error)
             return
         progress.got(number, answer)
@@ -175,9 +168,6 @@ class AsyncRing:
 
     async def wait(self, turn: Turn) -> bool:
         """Block as `ring.Ring.wait`."""
-        from redis.exceptions import RedisError
-        from redis.exceptions import TimeoutError as Overdue
-
         for number in rooms(self._cluster, turn.key):
             wire = self._wires[number]
             if wire.owed:
@@ -187,11 +177,11 @@ class AsyncRing:
                 if not wire.connection.is_connected:
                     await wire.connect(turn.patience)
                 await wire.wait(packed, turn.patience)
-            except (Overdue, TimeoutError) as error:
+            except (self._errors.TimeoutError, TimeoutError) as error:
                 await wire.drop()
                 if turn.is_whole:
                     self._cluster.fail(number, error)
-            except (RedisError, OSError):
+            except (self._errors.RedisError, OSError):
                 await wire.drop()
                 return False
             return True

@@ -16,7 +16,10 @@ class AsyncWire:
     """A connection to one node, see `wire.Wire`."""
 
     def __init__(self, node: Node, limit: float) -> None:
+        from redis.exceptions import ResponseError
+
         self.connection: Any = node.place.aconnection(limit)
+        self._error = ResponseError
         self.owed = 0
         self._since = 0.0
         self._expected = 0
@@ -43,15 +46,13 @@ class AsyncWire:
 
     async def receive(self, limit: float) -> list[Any]:
         """Return the answers to what was sent last; raise TimeoutError while some are missing."""
-        from redis.exceptions import ResponseError
-
         while self.owed:
             answer: Any
             try:
                 answer = await self.connection.read_response(
                     timeout=limit, disconnect_on_error=False
                 )
-            except ResponseError as error:
+            except self._error as error:
                 answer = error
             if answer is None:  # redis-py's word for it; no script of ours answers nothing
                 raise TimeoutError
@@ -62,11 +63,9 @@ class AsyncWire:
 
     async def wait(self, packed: bytes, limit: float) -> None:
         """Block as `wire.Wire.wait`."""
-        from redis.exceptions import ResponseError
-
         async with asyncio.timeout(limit):
             await self.connection.send_packed_command(packed, check_health=False)
-            with suppress(ResponseError):  # of a node whose memory is full
+            with suppress(self._error):  # of a node whose memory is full
                 await self.connection.read_response()
             await self.connection.read_response()
 
