@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from .aclients import AsyncNodeClient, acarry_out
 from .clients import NodeClient, carry_out
 from .location import Place
-from .talks import Begin, Command, one
+from .talks import Begin, Command, one, several
 
 __all__ = ["AsyncClusterClient", "ClusterClient", "Slots"]
 
@@ -157,14 +157,7 @@ class ClusterClient:
     def ask_all(
         self, commands: Sequence[Command], limit: float, *, resend: bool = True
     ) -> list[Any]:
-        from redis.exceptions import ConnectionError
-
-        try:
-            return self._once(commands, limit)
-        except ConnectionError:
-            if not resend:
-                raise
-            return self._once(commands, limit)
+        return self.converse(lambda: several(commands), limit, resend=resend)
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
@@ -234,14 +227,7 @@ class AsyncClusterClient:
     async def ask_all(
         self, commands: Sequence[Command], limit: float, *, resend: bool = True
     ) -> list[Any]:
-        from redis.exceptions import ConnectionError
-
-        try:
-            return await self._once(commands, limit)
-        except ConnectionError:
-            if not resend:
-                raise
-            return await self._once(commands, limit)
+        return await self.converse(lambda: several(commands), limit, resend=resend)
 
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
