@@ -87,8 +87,8 @@ def test_it_says_that_it_is_of_one_process() -> None:
 # -- dummy -------------------------------------------------------------------------------------
 
 
-def test_the_dummy_lets_everybody_in_with_rising_tokens() -> None:
-    mine = lock("a", using="dummy", wait=0)
+def test_the_dummy_lets_everybody_in_with_rising_tokens(name: str) -> None:
+    mine = lock(name, using="dummy", wait=0)
     with mine as lease:
         other = in_thread(mine.acquire)
         assert other is not None

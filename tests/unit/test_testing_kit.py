@@ -301,12 +301,12 @@ def test_a_long_list_is_cut(backend: UnitBackend) -> None:
     del leases
 
 
-def test_the_dummy_backend_is_told() -> None:
+def test_the_dummy_backend_is_told(name: str) -> None:
     with (
-        lock("a", using="dummy"),
+        lock(name, using="dummy"),
         pytest.raises(AssertionError, match="DummyBackend holds nothing"),
     ):
-        assert_held("a", using="dummy")
+        assert_held(name, using="dummy")
     with pytest.raises(InvalidLockError):
         assert_held("")
 
