@@ -16,8 +16,9 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 LAYERS: list[set[str]] = [
     {"text"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
-    {"names", "durations", "decorators", "holder", "worker", "flow"},
+    {"names", "durations", "decorators", "holder", "worker", "flow", "loops"},
     {"conf", "transactions", "cleaning", "fence", "rows"},
+    {"http"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another, but see BUILT_ON
     {"watchdog", "cancel"},
@@ -59,6 +60,9 @@ INNER: dict[str, set[str]] = {
     "versions.checks": {"django.contrib.admin.sites", "django.contrib.admin.utils"},
     # It needs what is not on every system.
     "backends.table": {".backends.table.filedoor"},
+    # The driver of the stores that speak HTTP.
+    "http.framing": {"h11"},
+    "http": {"h11"},
     # Needed only when its thread ends.
     "worker": {"django.db", "django.db.backends.base.base"},
     "backends.table.checks": {"sqlite3"},
@@ -71,7 +75,7 @@ the contract suite starts as processes import what they need once Django is set 
 
 DRIVERS = {
     "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "hiredis",
-    "kazoo", "httpx", "requests", "celery", "etcd3", "consul",
+    "kazoo", "h11", "requests", "celery", "etcd3", "consul",
 }  # fmt: skip
 
 ALL = list(imports())
@@ -100,11 +104,12 @@ def show(found: list[Import]) -> list[str]:
 
 
 def one_unit(each: Import) -> bool:
-    """Tell whether both ends belong to one store, or to one package of the outermost layer."""
+    """Tell whether both ends belong to one store, or to another package of one idea."""
     importer, imported = each.importer, each.imported[1:]
     if store(importer) is not None:
         return store(imported) in (store(importer), BUILT_ON.get(str(store(importer))))
-    return layer(importer) == len(LAYERS) - 1 and importer.split(".")[0] == imported.split(".")[0]
+    packaged = layer(importer) == len(LAYERS) - 1 or importer.split(".")[0] == "http"
+    return packaged and importer.split(".")[0] == imported.split(".")[0]
 
 
 def test_every_module_has_its_layer() -> None:

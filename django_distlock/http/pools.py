@@ -1,0 +1,124 @@
+"""Connections that are kept for later use: by the threads of a process, by an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from .awires import AsyncWire
+from .messages import Endpoint, HttpError, Request
+from .wires import Wire
+
+__all__ = ["LoopPool", "Pool"]
+
+MOST = 50
+"""Connections that are kept for later use, and of each event loop for requests without a wait."""
+
+
+class Pool:
+    """The connections of a process's threads."""
+
+    def __init__(self, make: Callable[[Endpoint], Wire]) -> None:
+        self.make = make
+        self._idle: deque[Wire] = deque()
+        self._closed = False
+        self._pid = os.getpid()
+
+    def lend(self, endpoint: Endpoint) -> Wire:
+        """Return a connection that nobody else uses until it is given back."""
+        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
+            self.forget_parent()
+        for wire in reversed(tuple(self._idle)):
+            if wire.endpoint == endpoint:
+                try:
+                    self._idle.remove(wire)
+                except ValueError:  # another thread took it
+                    continue
+                return wire
+        return self.make(endpoint)
+
+    def give_back(self, wire: Wire) -> None:
+        """Keep the connection for the next request."""
+        if self._closed or len(self._idle) >= MOST:
+            wire.drop()
+        else:
+            self._idle.append(wire)
+
+    def close_idle(self) -> None:
+        """Close what nobody uses now."""
+        while self._idle:
+            try:
+                self._idle.pop().drop()
+            except IndexError:  # another thread took the last one
+                return
+
+    def close(self) -> None:
+        """Close that, and the rest when it is given back."""
+        self._closed = True
+        self.close_idle()
+
+    def forget_parent(self) -> None:
+        """Begin anew in a forked child; the connections are the parent's."""
+        _parked.append(self._idle)
+        self._idle = deque()
+        self._pid = os.getpid()
+
+
+class LoopPool:
+    """The connections of one event loop."""
+
+    def __init__(self, make: Callable[[Endpoint], AsyncWire]) -> None:
+        self.make = make
+        self._idle: deque[AsyncWire] = deque()
+        self._room = asyncio.Semaphore(MOST)
+        self._closed = False
+
+    @asynccontextmanager
+    async def room(self, request: Request, limit: float) -> AsyncIterator[None]:
+        """Wait until one more request may be under way."""
+        if request.wait > 0:  # they are bounded by the places of the process
+            yield
+            return
+        try:
+            async with asyncio.timeout(limit):
+                await self._room.acquire()
+        except TimeoutError as error:
+            text = f"all {MOST} connections were in use for {round(limit, 2):g} s"
+            raise HttpError(text, sent=False) from error
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    def lend(self, endpoint: Endpoint) -> AsyncWire:
+        """Return a connection that nobody else uses until it is given back."""
+        for wire in reversed(self._idle):
+            if wire.endpoint == endpoint:
+                self._idle.remove(wire)
+                return wire
+        return self.make(endpoint)
+
+    async def give_back(self, wire: AsyncWire) -> None:
+        """Keep the connection for the next request."""
+        if self._closed or len(self._idle) >= MOST:
+            await wire.close()
+        else:
+            self._idle.append(wire)
+
+    async def close_idle(self) -> None:
+        """Close what nobody uses now."""
+        while self._idle:
+            await self._idle.popleft().close()
+
+    async def aclose(self) -> None:
+        """Close that, and the rest when it is given back."""
+        self._closed = True
+        await self.close_idle()
+
+
+_parked: list[Any] = []
+"""What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing."""

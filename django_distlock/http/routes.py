@@ -1,0 +1,85 @@
+"""Which of several equal servers is asked next, and for how long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from .messages import Answer, Endpoint, HttpError, Request
+
+__all__ = ["Ring", "Route"]
+
+# A server that is alone, or that has lost its leader, says so; another one may do better.
+_ELSEWHERE = frozenset((500, 502, 503, 504))
+
+
+class Ring:
+    """The servers, and the one that answered last."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._endpoints = tuple(endpoints)
+        self._first = 0
+        self._mutex = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    def order(self) -> list[Endpoint]:
+        """Return the servers in the order in which they are to be asked."""
+        first = self._first
+        return [*self._endpoints[first:], *self._endpoints[:first]]
+
+    def prefer(self, endpoint: Endpoint) -> None:
+        """Ask this one first from now on."""
+        if self._endpoints[self._first] != endpoint:
+            with self._mutex:
+                self._first = self._endpoints.index(endpoint)
+
+
+class Route:
+    """One request's way: from server to server until one answers or the time is up."""
+
+    def __init__(self, ring: Ring, request: Request, limit: float) -> None:
+        self._ring = ring
+        self._request = request
+        self._ends = time.monotonic() + limit
+        self._left = ring.order()
+        self._now: Endpoint | None = None
+        self._error = HttpError("no server is named", sent=False)
+        self._failed = False
+        self._answer: Answer | None = None
+
+    def next(self) -> tuple[Endpoint, float] | None:
+        """Return whom to ask now, and for how many seconds; None when `ending` says the end."""
+        if not self._left or (self._failed and self._is_over()):
+            return None
+        left = max(self._ends - time.monotonic(), 0.001)
+        # A server that hangs must leave time for the others.
+        share = min(left, self._request.wait + (left - self._request.wait) / len(self._left))
+        self._now = self._left.pop(0)
+        return self._now, max(share, 0.001)
+
+    def _is_over(self) -> bool:
+        forbidden = self._error.sent and not self._request.again
+        return forbidden or time.monotonic() >= self._ends
+
+    def failed(self, error: HttpError) -> None:
+        """Note that the server asked last gave no answer."""
+        self._error, self._failed = error, True
+
+    def took(self, answer: Answer) -> bool:
+        """Note an answer; tell whether it is the one to return."""
+        if answer.status in _ELSEWHERE and self._left and self._request.again:
+            self._answer = answer
+            self.failed(HttpError(f"status {answer.status}"))
+            return False
+        if self._now is not None:
+            self._ring.prefer(self._now)
+        return True
+
+    def ending(self) -> Answer:
+        """Return the best answer there was, or raise the last error."""
+        if self._answer is not None:
+            return self._answer
+        raise self._error

@@ -1,0 +1,60 @@
+"""Answers that go on as lines, for as long as they are read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from .awires import AsyncWire
+from .messages import Answer
+from .wires import Wire
+
+__all__ = ["AsyncStream", "Stream"]
+
+
+class Stream:
+    """The answer to one request, which goes on as lines. Close it."""
+
+    def __init__(self, head: Answer, wire: Wire, done: Callable[[], None]) -> None:
+        self.head = head
+        self._wire = wire
+        self._done = done
+        self._lines: deque[bytes] = deque()
+        self._open = True
+
+    def line(self, limit: float) -> bytes | None:
+        """Return the next line; None if none came within ``limit`` seconds."""
+        if not self._lines:
+            self._lines.extend(self._wire.lines(limit))
+        return self._lines.popleft() if self._lines else None
+
+    def close(self) -> None:
+        """End the stream."""
+        if self._open:
+            self._open = False
+            self._wire.drop()
+            self._done()
+
+
+class AsyncStream:
+    """The answer to one request, which goes on as lines, on an event loop. Close it."""
+
+    def __init__(self, head: Answer, wire: AsyncWire, done: Callable[[], None]) -> None:
+        self.head = head
+        self._wire = wire
+        self._done = done
+        self._lines: deque[bytes] = deque()
+        self._open = True
+
+    async def aline(self, limit: float) -> bytes | None:
+        """Return the next line; None if none came within ``limit`` seconds."""
+        if not self._lines:
+            self._lines.extend(await self._wire.lines(limit))
+        return self._lines.popleft() if self._lines else None
+
+    def close(self) -> None:
+        """End the stream."""
+        if self._open:
+            self._open = False
+            self._wire.drop()
+            self._done()

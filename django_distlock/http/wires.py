@@ -1,0 +1,133 @@
+"""One connection to one server, for threads."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from contextlib import suppress
+
+from .framing import SIZE, Framing, Read
+from .messages import Answer, Endpoint, HttpError, Request
+
+__all__ = ["Wire"]
+
+
+class Wire:
+    """A connection, lent to one thread at a time."""
+
+    def __init__(
+        self, endpoint: Endpoint, headers: tuple[tuple[str, str], ...], tls: ssl.SSLContext | None
+    ) -> None:
+        self.endpoint = endpoint
+        self._headers = headers
+        self._tls = tls
+        self._sock: socket.socket | None = None
+        self._framing = Framing(endpoint, headers)
+
+    def ask(self, request: Request, limit: float) -> Answer:
+        """Send a request and return its answer."""
+        answer = self._begin(request, limit, Framing.answer)
+        if not self._framing.reusable:
+            self.drop()
+        return answer
+
+    def open(self, request: Request, limit: float) -> Answer:
+        """Send a request whose answer is a stream of lines; return the head of the answer."""
+        return self._begin(request, limit, Framing.head)
+
+    def lines(self, limit: float) -> list[bytes]:
+        """Return the next lines of the stream, none if nothing came within ``limit`` seconds."""
+        lines = self._framing.lines()
+        ends = time.monotonic() + limit
+        while not lines:
+            if self._sock is None:
+                raise HttpError(f"the stream of {self.endpoint} is closed")
+            try:
+                data = _receive(self._sock, ends)
+            except TimeoutError:
+                return []
+            except OSError as error:
+                raise HttpError(f"{self.endpoint}: {error}") from error
+            lines = self._framing.lines(data)
+        return lines
+
+    def _begin(self, request: Request, limit: float, read: Read) -> Answer:
+        ends = time.monotonic() + limit
+        kept = self._is_usable()
+        try:
+            return self._once(request, ends, limit, read)
+        except HttpError as error:
+            self.drop()
+            # Closed by the server since it was last used, perhaps: one more connection is tried.
+            if not (kept and error.sent and request.again) or self._framing.began:
+                raise
+            if time.monotonic() >= ends:
+                raise
+        except BaseException:
+            self.drop()
+            raise
+        try:
+            return self._once(request, ends, limit, read)
+        except BaseException:
+            self.drop()
+            raise
+
+    def _once(self, request: Request, ends: float, limit: float, read: Read) -> Answer:
+        sent = False
+        try:
+            sock = self._sock or self._connect(ends)
+            packed = self._framing.pack(request)
+            sent = True
+            sock.settimeout(max(ends - time.monotonic(), 0.001))
+            sock.sendall(packed)
+            reading = read(self._framing)
+            next(reading)
+            while True:
+                reading.send(_receive(sock, ends))
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        except TimeoutError as error:
+            text = f"{self.endpoint} did not answer within {round(limit, 2):g} s"
+            raise HttpError(text, sent=sent) from error
+        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
+            raise HttpError(f"{self.endpoint}: {error}", sent=sent) from error
+
+    def _connect(self, ends: float) -> socket.socket:
+        address = (self.endpoint.host, self.endpoint.port)
+        sock = socket.create_connection(address, max(ends - time.monotonic(), 0.001))
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                sock.settimeout(max(ends - time.monotonic(), 0.001))
+                sock = self._tls.wrap_socket(sock, server_hostname=self.endpoint.host)
+        except BaseException:
+            sock.close()
+            raise
+        self._framing = Framing(self.endpoint, self._headers)
+        self._sock = sock
+        return sock
+
+    def _is_usable(self) -> bool:
+        """Tell whether a kept connection can be used; drop one that was closed meanwhile."""
+        if self._sock is None:
+            return False
+        ready = select.poll()
+        ready.register(self._sock, select.POLLIN)
+        if ready.poll(0):  # nothing is owed, so this is the end, or not for us
+            self.drop()
+        return self._sock is not None
+
+    def drop(self) -> None:
+        """Close the connection; the next request opens it anew."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            with suppress(OSError):
+                sock.close()
+
+
+def _receive(sock: socket.socket, ends: float) -> bytes:
+    sock.settimeout(max(ends - time.monotonic(), 0.001))
+    return sock.recv(SIZE)

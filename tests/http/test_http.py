@@ -1,0 +1,406 @@
+"""Requests over kept connections, to one server and to several, from threads and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_distlock.exceptions import InvalidLockBackendError
+from django_distlock.http import (
+    Answer,
+    Endpoint,
+    Full,
+    Http,
+    HttpError,
+    Request,
+    parse_endpoint,
+    require_h11,
+)
+from tests.http.server import HTTPServer, serving
+from tests.servers.base import free_port
+
+Ask = Callable[[Http, Request, float], Answer]
+
+LIMIT = 10.0
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    """Serve for one test."""
+    with serving() as server:
+        yield server
+
+
+class _Loop:
+    """An event loop that goes on between the requests of a test."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+
+    def ask(self, http: Http, request: Request, limit: float) -> Answer:
+        """Ask on the loop."""
+        return self.runner.run(http.aask(request, limit))
+
+
+@pytest.fixture(params=["thread", "loop"])
+def ask(request: pytest.FixtureRequest) -> Iterator[Ask]:
+    """Ask from a thread, and from an event loop."""
+    if request.param == "thread":
+        yield Http.ask
+        return
+    loop = _Loop()
+    with loop.runner:
+        yield loop.ask
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Http]]:
+    """Give a function that makes an Http; all are closed at the end."""
+    made: list[Http] = []
+
+    def make(*endpoints: Endpoint, **more: Any) -> Http:
+        made.append(Http(endpoints, **more))
+        return made[-1]
+
+    yield make
+    for http in made:
+        http.close()
+
+
+Open = Callable[..., Http]
+
+
+def get(path: str = "/", **more: Any) -> Request:
+    """Return a request without a body."""
+    return Request("GET", path, **more)
+
+
+def test_an_answer(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    http = opened(server.endpoint, headers={"X-Token": "secret"})
+    sent = Request("PUT", "/a?b=c", b"body", headers=(("X-More", "1"),))
+    answer = ask(http, sent, LIMIT)
+    assert (answer.status, answer.headers["x-index"]) == (200, "7")
+    assert answer.json() == {"path": "/a?b=c"}
+    assert server.bodies == [b"body"]
+    headers = server.seen_headers[0]
+    assert (headers["X-Token"], headers["X-More"]) == ("secret", "1")
+    assert headers["Host"] == f"127.0.0.1:{server.endpoint.port}"
+
+
+def test_a_connection_is_kept(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    http = opened(server.endpoint)
+    for _ in range(3):
+        ask(http, get(), LIMIT)
+    assert server.accepted == 1
+    ask(http, get("/last"), LIMIT)  # the server says that it closes
+    ask(http, get(), LIMIT)
+    assert server.accepted == 2
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_error(
+    server: HTTPServer, ask: Ask, opened: Open
+) -> None:
+    http = opened(server.endpoint)
+    for _ in range(3):
+        assert ask(http, get("/silently-closed"), LIMIT).status == 200
+    assert server.paths == ["/silently-closed"] * 3
+
+
+def test_an_answer_that_never_comes_whole(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    http = opened(server.endpoint)
+    for path in ("/cut", "/half"):
+        with pytest.raises(HttpError, match=r"closed|HTTP") as caught:
+            ask(http, get(path), LIMIT)
+        assert caught.value.sent
+    assert ask(http, get(), LIMIT).status == 200
+
+
+def test_what_may_not_be_sent_again_is_not(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    http = opened(server.endpoint)
+    ask(http, get(), LIMIT)
+    with pytest.raises(HttpError):
+        ask(http, get("/cut", again=False), LIMIT)
+    assert server.paths.count("/cut") == 1
+
+
+def test_the_time_limit(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    http = opened(server.endpoint)
+    with pytest.raises(HttpError, match=r"did not answer within 0\.1 s") as caught:
+        ask(http, get("/hang"), 0.1)
+    assert caught.value.sent
+    server.go_on.set()
+    assert ask(http, get(), LIMIT).json() == {"path": "/"}
+
+
+def test_nobody_listens(ask: Ask, opened: Open) -> None:
+    http = opened(Endpoint("127.0.0.1", free_port()))
+    with pytest.raises(HttpError, match=r"refused|call failed") as caught:
+        ask(http, get(), LIMIT)
+    assert not caught.value.sent
+
+
+def test_the_next_server_answers_and_is_asked_first_then(
+    server: HTTPServer, ask: Ask, opened: Open
+) -> None:
+    with serving() as hung:
+        hung.go_on.clear()
+        down = Endpoint("127.0.0.1", free_port())
+        http = opened(hung.endpoint, down, server.endpoint)
+        server.go_on.set()
+        answer = ask(http, get("/hang"), 1.5)
+        assert answer.json() == {"path": "/hang"}
+        ask(http, get(), LIMIT)
+        assert (hung.paths, server.paths) == (["/hang"], ["/hang", "/"])
+
+
+def test_a_server_that_says_it_cannot(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    with serving() as other:
+        other.status = 503
+        http = opened(other.endpoint, server.endpoint)
+        assert ask(http, get(), LIMIT).status == 200
+        server.status = 500
+        assert ask(http, get(), LIMIT).status == 503  # the last of both to say so
+        assert ask(opened(other.endpoint), get(), LIMIT).status == 503
+
+
+def test_only_so_many_wait(server: HTTPServer, opened: Open) -> None:
+    http = opened(server.endpoint, waiting=1)
+    waiting = threading.Thread(target=http.ask, args=(get("/hang", wait=5), LIMIT))
+    waiting.start()
+    while not server.paths:
+        time.sleep(0.005)
+    with pytest.raises(Full):
+        http.ask(get("/x", wait=5), LIMIT)
+    with pytest.raises(Full):
+        http.open(get("/lines"), LIMIT)
+    assert http.ask(get(), LIMIT).status == 200
+    server.go_on.set()
+    waiting.join()
+    assert http.ask(get("/x", wait=5), LIMIT).status == 200
+
+
+def test_lines(server: HTTPServer, opened: Open) -> None:
+    http = opened(server.endpoint)
+    stream = http.open(get("/lines"), LIMIT)
+    assert stream.head.status == 200
+    assert [stream.line(LIMIT) for _ in range(3)] == [b"one", b"two", b"three"]
+    assert stream.line(0.02) is None
+    server.go_on.set()
+    assert stream.line(LIMIT) == b"last"
+    with pytest.raises(HttpError, match="ended"):
+        stream.line(LIMIT)
+    stream.close()
+    stream.close()
+    with pytest.raises(HttpError):
+        stream.line(LIMIT)
+
+
+def test_lines_on_a_loop(server: HTTPServer, opened: Open) -> None:
+    async def main() -> None:
+        http = opened(server.endpoint)
+        stream = await http.aopen(get("/lines"), LIMIT)
+        assert [await stream.aline(LIMIT) for _ in range(3)] == [b"one", b"two", b"three"]
+        assert await stream.aline(0.02) is None
+        server.go_on.set()
+        assert await stream.aline(LIMIT) == b"last"
+        with pytest.raises(HttpError, match="ended"):
+            await stream.aline(LIMIT)
+        stream.close()
+        stream.close()
+        with pytest.raises(HttpError):
+            await stream.aline(LIMIT)
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_cannot_begin(server: HTTPServer, opened: Open) -> None:
+    server.status = 503
+    down = Endpoint("127.0.0.1", free_port())
+
+    async def main(http: Http) -> None:
+        await http.aopen(get("/lines"), LIMIT)
+
+    for endpoints in ([down], [server.endpoint, down]):
+        http = opened(*endpoints, waiting=1)
+        for _ in range(2):  # its place was given back
+            with pytest.raises(HttpError, match=r"refused|call failed|503") as caught:
+                http.open(get("/lines"), LIMIT)
+            assert not isinstance(caught.value, Full)
+            with pytest.raises(HttpError, match=r"refused|call failed|503"):
+                asyncio.run(main(http))
+
+
+def test_a_cancelled_request_leaves_no_half_read_connection(
+    server: HTTPServer, opened: Open
+) -> None:
+    async def main() -> None:
+        http = opened(server.endpoint)
+        await http.aask(get(), LIMIT)
+        task = asyncio.create_task(http.aask(get("/hang"), LIMIT))
+        while "/hang" not in server.paths:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        server.go_on.set()
+        assert (await http.aask(get("/next"), LIMIT)).json() == {"path": "/next"}
+
+    asyncio.run(main())
+
+
+def test_tasks_share_a_few_connections(server: HTTPServer, opened: Open) -> None:
+    async def main() -> None:
+        http = opened(server.endpoint)
+        await asyncio.gather(*(http.aask(get(), LIMIT) for _ in range(120)))
+        assert server.accepted <= 50
+
+    asyncio.run(main())
+
+
+def _inodes() -> set[str]:
+    """Return the sockets that this process has open."""
+    links = Path("/proc/self/fd")
+    found = set()
+    for link in links.iterdir():
+        try:
+            target = str(link.readlink())
+        except OSError:
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
+
+
+def test_a_loop_that_ends_closes_its_connections(server: HTTPServer, opened: Open) -> None:
+    http = opened(server.endpoint)
+    before = len(_inodes())
+
+    async def main() -> None:
+        await http.aask(get(), LIMIT)
+
+    for _ in range(5):
+        asyncio.run(main())
+    assert server.accepted == 5
+    # The server's own ends of these connections may take a moment.
+    for _ in range(1000):
+        if len(_inodes()) <= before:
+            break
+        time.sleep(0.01)
+    assert len(_inodes()) <= before
+
+
+def test_closing_from_another_thread(server: HTTPServer, opened: Open) -> None:
+    async def main(http: Http) -> None:
+        await http.aask(get(), LIMIT)
+        await asyncio.to_thread(http.close_idle)
+        await asyncio.sleep(0.05)
+        await http.aask(get(), LIMIT)
+        await asyncio.to_thread(http.close)
+        await asyncio.sleep(0.05)
+
+    http = opened(server.endpoint)
+    http.ask(get(), LIMIT)
+    asyncio.run(main(http))
+    assert server.accepted == 3
+
+
+def test_a_forked_child_has_connections_of_its_own(server: HTTPServer, opened: Open) -> None:
+    http = opened(server.endpoint)
+    http.ask(get(), LIMIT)
+    child = os.fork()
+    if child == 0:
+        try:
+            ok = http.ask(get("/child"), LIMIT).status == 200
+        finally:
+            os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    http.ask(get("/parent"), LIMIT)
+    assert server.accepted == 2
+    assert server.paths == ["/", "/child", "/parent"]
+
+
+def test_tls(tmp_path: Path, ask: Ask, opened: Open) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj",
+         "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out",
+         certificate],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    with serving((certificate, key)) as server:
+        trusting = opened(server.endpoint, tls=ssl.create_default_context(cafile=certificate))
+        assert ask(trusting, get(), LIMIT).status == 200
+        strict = opened(server.endpoint)
+        with pytest.raises(HttpError, match="certificate"):
+            ask(strict, get(), LIMIT)
+
+
+def test_a_server_that_speaks_something_else(ask: Ask, opened: Open) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            other, _ = listening.accept()
+            other.recv(1000)
+            other.sendall(b"-ERR what\r\n\r\n")
+            other.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        http = opened(Endpoint("127.0.0.1", listening.getsockname()[1]))
+        with pytest.raises(HttpError, match="does not speak HTTP"):
+            ask(http, get(), LIMIT)
+        thread.join()
+
+
+def test_what_cannot_be_sent(server: HTTPServer, ask: Ask, opened: Open) -> None:
+    http = opened(server.endpoint)
+    with pytest.raises(HttpError, match="cannot be sent") as caught:
+        ask(http, get("/a b\r\nX: y"), LIMIT)
+    assert not caught.value.sent
+    assert server.paths == []
+
+
+def test_a_body_that_is_no_json() -> None:
+    with pytest.raises(HttpError, match="no JSON was answered: b'<html>'"):
+        Answer(200, {}, b"<html>").json()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://10.0.0.1", "http://10.0.0.1:2379"),
+        ("https://etcd.example:443/", "https://etcd.example:443"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_addresses(url: str, shown: str) -> None:
+    assert str(parse_endpoint(url, 2379)) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "10.0.0.1", "ftp://a", "http://", "http://a:b@c", "http://a/path", "http://a?q", 1,
+     "http://a:99999", "http://a:0", "http://[::1", "http://a#f"],
+)  # fmt: skip
+def test_what_is_no_address(url: object) -> None:
+    with pytest.raises(ValueError, match=r"an address as 'http://127\.0\.0\.1:2379' is"):
+        parse_endpoint(url, 2379)
+
+
+def test_without_h11(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_h11("shop", "etcd")
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(InvalidLockBackendError, match=r"pip install django-distlock\[etcd\]"):
+        require_h11("shop", "etcd")
