@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -61,7 +62,7 @@ class Child:
             for number in self._early:
                 self._send(number)
             lease.on_lost(lambda lost: self._stop())
-            code = process.wait()
+            code = _end(process)
             if self._lost:
                 self._wait_for_the_others()
                 self._killing.cancel()
@@ -137,6 +138,35 @@ class Child:
             while self._leads and self._process is not None and time.monotonic() < end:
                 os.killpg(self._process.pid, 0)
                 time.sleep(LOOK)
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a program, and hear every signal meanwhile.
+
+    One that comes between the last look of Python's and the system's wait would be heard after the
+    wait only; a byte in a pipe stays there (the "self-pipe trick", D. J. Bernstein).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return process.wait()
+    heard, tell = socket.socketpair()
+    with heard, tell:
+        tell.setblocking(False)
+        before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+
+        def wait() -> None:
+            process.wait()
+            with suppress(BlockingIOError):  # full of signals: it is woken anyway
+                tell.send(b"\0")
+
+        waiting = threading.Thread(target=wait, name="distlock-child", daemon=True)
+        try:
+            waiting.start()
+            while process.returncode is None:
+                heard.recv(64)
+            waiting.join()
+        finally:
+            signal.set_wakeup_fd(before)
+    return process.returncode
 
 
 def _in_foreground() -> bool:

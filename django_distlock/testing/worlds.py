@@ -62,7 +62,7 @@ async def eventually(ask: Callable[[], Awaitable[T]], within: float) -> T:
     return answer
 
 
-async def until(condition: Callable[[], object], within: float = 5.0) -> None:
+async def until(condition: Callable[[], object], within: float = 20.0) -> None:
     """Wait until a condition that costs nothing holds; fail when it does not in time."""
 
     async def ask() -> bool:

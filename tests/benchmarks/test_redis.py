@@ -15,6 +15,8 @@ from benchmarks.targets import judge
 from tests.benchmarks.test_harness import run
 from tests.conftest import REDIS
 
+pytestmark = pytest.mark.timeout(300)  # they measure, beside whatever else runs
+
 FLOORS = {
     "redis": {"bare socket", "bare, redis-py connection", "bare, redis-py client", "bare push/pop"},
     "redlock": {"bare sockets"},
