@@ -21,7 +21,7 @@ WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint type format clean
+.PHONY: help demo test bench faults soak lint type format clean
 
 help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
@@ -30,6 +30,8 @@ help:
 	@echo 'make test ARGS="-k name"   arguments for pytest'
 	@echo 'make bench                 measure, beside the bare statements and other libraries'
 	@echo 'make bench ARGS="--only pairs --json out.json"'
+	@echo 'make faults                break servers and clients under load, and judge the history'
+	@echo 'make soak MINUTES=60       the same for long, shared out among the backends and stores'
 	@echo 'make lint | type | format  one tool alone'
 	@echo 'make clean                 remove all that these commands made'
 
@@ -54,6 +56,18 @@ endif
 bench:
 	@scripts/setup bench $(MEASURED)
 	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) $(ARGS)
+
+# Each kind of harm on each backend and store; `soak` shares the minutes out and keeps what was seen.
+MINUTES ?= 60
+faults:
+	@scripts/setup test $(STORES)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest tests/faults/test_checker.py tests/faults/test_proof.py $(ARGS)
+
+soak:
+	@scripts/setup test $(STORES)
+	DISTLOCK_TEST_STORES='$(STORES)' DISTLOCK_PROOF_MINUTES='$(MINUTES)' \
+	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) -m pytest tests/faults/test_proof.py $(ARGS)
+	@echo 'What was seen is in proof.jsonl'
 
 lint:
 	@scripts/setup tools

@@ -11,6 +11,7 @@ written by this script, from flags, signatures, docstrings and statements.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -177,6 +178,17 @@ def rows(*_: str) -> str:
     return "\n\n".join(parts)
 
 
+def proof(*_: str) -> str:
+    """Return what the last kept run of `make soak` saw, one row a backend and store."""
+    lines = [_row("on", "harm done", "calls", "grants", "lost", "stale writes refused", "wrong")]
+    lines.append(_row(*["---"] * 7))
+    for text in (DOCS / "explanation" / "proof.jsonl").read_text().splitlines():
+        run = json.loads(text)
+        seen = (run[key] for key in ("calls", "grants", "losses", "refused", "violations"))
+        lines.append(_row(run["on"], str(run["harm"]), *(f"{number:,}" for number in seen)))
+    return "\n".join(lines)
+
+
 def tree(*_: str) -> str:
     """Return the tree of errors, which stands in the module's docstring."""
     lines = (inspect.getdoc(exceptions) or "").splitlines()
@@ -202,6 +214,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "tree": tree,
     "doc": doc,
     "api": api,
+    "proof": proof,
 }
 
 

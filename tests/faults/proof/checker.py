@@ -1,0 +1,243 @@
+"""What is wrong in a history: the tokens give the order of the grants, so each check is a sort."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .history import Call
+
+__all__ = ["Hold", "Promise", "Verdict", "Violation", "holds", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a backend promises, in seconds.
+
+    ``exclusive``: no two holders are sure at once, whatever happens. ``ttl``: what was asked for.
+    ``vanished``: how long a lock stays held whose holder has vanished. ``recovery``: how long after
+    a fault of the store the waiters may need besides.
+    """
+
+    ttl: float
+    vanished: float
+    recovery: float = 2.0
+    exclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken, and the calls that show it."""
+
+    kind: str
+    text: str
+    calls: tuple[Call, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind}: {self.text}"]
+        for call in sorted(self.calls, key=lambda each: each.begin):
+            end = "never" if call.end is None else f"{call.end:.6f}"
+            lines.append(
+                f"  {call.begin:.6f} to {end}  {call.proc}  {call.op} {call.name!r} "
+                f"{call.outcome} {call.facts}"
+            )
+        return "\n".join(lines)
+
+
+@dataclass
+class Verdict:
+    """How much was seen, and what was wrong in it."""
+
+    operations: int = 0
+    grants: int = 0
+    writes: int = 0
+    refused_writes: int = 0
+    losses: int = 0
+    faults: int = 0
+    longest_gap: float = 0.0
+    violations: list[Violation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """From when to when the holder of a token was sure to hold, as far as it is known."""
+
+    token: int
+    begin: float
+    end: float
+    calls: tuple[Call, ...]
+
+
+def holds(calls: Iterable[Call]) -> list[Hold]:
+    """Return the holds of one name, by token.
+
+    A holder is sure when its acquisition has returned, and at the beginning of every check, renewal
+    and release that then succeeded: what holds later has held since the grant.
+    """
+    by_token: dict[int, list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.outcome == "ok" and call.token and call.op in ("acquire", *_SURE):
+            by_token[call.token].append(call)
+    found = []
+    for token, mine in sorted(by_token.items()):
+        granted = [call.end for call in mine if call.op == "acquire" and call.end is not None]
+        moments = [call.begin for call in mine if call.op in _SURE] + granted
+        found.append(Hold(token, min(moments), max(moments), tuple(mine)))
+    return found
+
+
+_SURE = ("check", "renew", "release")
+
+
+def judge(calls: Sequence[Call], promise: Promise) -> Verdict:
+    """Judge a history: of the clients, of the guarded resource, and of the faults."""
+    verdict = Verdict(operations=len(calls))
+    verdict.faults = sum(call.op == "fault" for call in calls)
+    by_name: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.op != "fault":
+            by_name[call.name].append(call)
+    outages = [
+        _window(call, promise) for call in calls if call.op == "fault" and call.facts.get("store")
+    ]
+    for name, mine in by_name.items():
+        accepted = [call for call in mine if call.op == "accept"]
+        verdict.writes += len(accepted)
+        verdict.refused_writes += sum(call.op == "refuse" for call in mine)
+        verdict.losses += sum(call.op == "check" and call.outcome == "fail" for call in mine)
+        verdict.violations += _resource(accepted)
+        verdict.violations += _written(mine, accepted)
+        verdict.violations += _order(mine)
+        found = holds(mine)
+        verdict.grants += len(found)
+        broken = {call.token: call for call in mine if call.op == "break" and _may_be(call)}
+        if promise.exclusive:
+            verdict.violations += _exclusion(found, broken)
+        verdict.violations += _noticed(mine, broken, promise)
+        gap, late = _liveness(name, mine, outages, promise)
+        verdict.longest_gap = max(verdict.longest_gap, gap)
+        verdict.violations += late
+        verdict.violations += [
+            Violation("residue", "it is left in the store after all have gone", (call,))
+            for call in mine
+            if call.op == "residue"
+        ]
+    return verdict
+
+
+def _may_be(call: Call) -> bool:
+    return call.outcome != "fail"
+
+
+def _window(fault: Call, promise: Promise) -> tuple[float, float]:
+    end = math.inf if fault.end is None else fault.end
+    return fault.begin, end + promise.recovery
+
+
+def _resource(accepted: Sequence[Call]) -> Iterator[Violation]:
+    """No write is accepted after a newer token, nor of two owners with one; none is lost."""
+    newest: Call | None = None
+    for number, call in enumerate(accepted, start=1):
+        if call.facts.get("count") != number:
+            text = f"the counter is {call.facts.get('count')} after {number} accepted writes"
+            yield Violation("lost write", text, (call,))
+            return
+        if newest is not None:
+            if call.token < newest.token:
+                text = f"{call.token} was written after {newest.token}"
+                yield Violation("stale write", text, (newest, call))
+            elif call.token == newest.token and call.owner != newest.owner:
+                yield Violation("shared token", "two owners wrote with one token", (newest, call))
+        newest = call
+
+
+def _written(calls: Sequence[Call], accepted: Sequence[Call]) -> Iterator[Violation]:
+    """Return writes that were accepted of a token that nobody can have been granted."""
+    granted = {call.token for call in calls if call.op == "acquire" and call.outcome == "ok"}
+    for call in accepted:
+        if call.token not in granted:
+            yield Violation("unknown token", "nobody was granted it", (call,))
+
+
+def _order(calls: Sequence[Call]) -> Iterator[Violation]:
+    """Tokens are unique, and rise from a grant to one that was asked for after its return."""
+    granted = [call for call in calls if call.op == "acquire" and call.outcome == "ok"]
+    granted = [call for call in granted if not call.facts.get("again")]
+    by_token: dict[int, Call] = {}
+    for call in granted:
+        other = by_token.setdefault(call.token, call)
+        if other is not call:
+            yield Violation("shared token", "it was granted twice", (other, call))
+    earliest: Call | None = None  # of those with a higher token, the one that returned first
+    for call in sorted(granted, key=lambda each: each.token, reverse=True):
+        if earliest is not None and earliest.end is not None and call.begin > earliest.end:
+            text = f"{call.token} was asked for after {earliest.token} had been granted"
+            yield Violation("token order", text, (earliest, call))
+        if earliest is None or (call.end or 0) < (earliest.end or 0):
+            earliest = call
+
+
+def _exclusion(found: Sequence[Hold], broken: Mapping[int, Call]) -> Iterator[Violation]:
+    """No two were sure at once; the one whose lock was broken may be, see `_noticed`."""
+    last: Hold | None = None
+    for hold in sorted(found, key=lambda each: each.begin):
+        if hold.token in broken:
+            continue
+        if last is not None and hold.begin < last.end:
+            text = (
+                f"{last.token} and {hold.token}, for {min(last.end, hold.end) - hold.begin:.6f} s"
+            )
+            yield Violation("two holders", text, (*last.calls, *hold.calls))
+        if last is None or hold.end > last.end:
+            last = hold
+
+
+def _noticed(
+    calls: Sequence[Call], broken: Mapping[int, Call], promise: Promise
+) -> Iterator[Violation]:
+    """A holder whose lock was broken learns of it by its next renewal, at the latest by its ttl."""
+    for call in calls:
+        other = broken.get(call.token)
+        if other is None or other.end is None or call.op not in _SURE or call.outcome != "ok":
+            continue
+        if call.begin > other.end + promise.ttl:
+            text = f"{call.begin - other.end:.3f} s after it was broken"
+            yield Violation("loss not noticed", text, (other, call))
+
+
+def _liveness(
+    name: str, calls: Sequence[Call], outages: Sequence[tuple[float, float]], promise: Promise
+) -> tuple[float, list[Violation]]:
+    """While somebody waited, and the store was there, the lock did not stay free for long."""
+    sure = sorted(
+        moment
+        for hold in holds(calls)
+        for moment in (hold.begin, hold.end, *(call.begin for call in hold.calls))
+    )
+    longest, late = 0.0, []
+    bound = promise.vanished + promise.recovery
+    for call in calls:
+        if call.op != "acquire" or call.end is None or call.facts.get("wait", 0) <= 0:
+            continue
+        # Only its own waiting is looked at: who waited in vain, or long, while nobody was sure.
+        begin, end = call.begin, call.end
+        places = sure[bisect_right(sure, begin) : bisect_right(sure, end)]
+        for before, after in zip([begin, *places], [*places, end], strict=True):
+            gap = after - before - _covered(before, after, outages)
+            longest = max(longest, gap)
+            if gap > bound:
+                text = f"nobody was sure of {name!r} for {gap:.3f} s though it was waited for"
+                late.append(Violation("lost wake-up", text, (call,)))
+    return longest, late
+
+
+def _covered(begin: float, end: float, windows: Sequence[tuple[float, float]]) -> float:
+    """Return how much of the time from ``begin`` to ``end`` lies in the windows."""
+    covered, reached = 0.0, begin
+    for first, last in sorted(windows):
+        covered += max(0.0, min(end, last) - max(reached, first))
+        reached = max(reached, min(end, last))
+    return covered

@@ -1,0 +1,137 @@
+"""A client: takes locks, works under them, and writes down all of it, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .history import Log, Note
+from .plans import Plan, draw
+from .resource import Writer
+
+__all__ = ["run"]
+
+
+def run(alias: str, folder: Path, proc: str, seed: int, ttl: float) -> None:
+    """Go on until the file "stop" is in the folder; odd seeds on an event loop."""
+    client = _Client(alias, folder, proc, seed, ttl)
+    if seed % 2:
+        asyncio.run(client.arun())
+    else:
+        client.run()
+
+
+class _Client:
+    """One process's client; `round` and `around` are the same, in a thread and on a loop."""
+
+    def __init__(self, alias: str, folder: Path, proc: str, seed: int, ttl: float) -> None:
+        self._alias = alias
+        self._log = Log(folder, proc)
+        self._writer = Writer(folder)
+        self._chance = random.Random(seed)
+        self._ttl = ttl
+        self._stop = folder / "stop"
+
+    def run(self) -> None:
+        """Do round after round."""
+        while not self._stop.exists():
+            if not self.round(draw(self._chance, self._ttl)):
+                time.sleep(self._chance.uniform(0.0, self._ttl / 50))
+
+    async def arun(self) -> None:
+        """Do round after round, on an event loop."""
+        while not self._stop.exists():
+            if not await self.around(draw(self._chance, self._ttl)):
+                await asyncio.sleep(self._chance.uniform(0.0, self._ttl / 50))
+
+    def _lock(self, plan: Plan, **options: Any) -> Any:
+        from django_distlock import lock
+
+        given = {"wait": plan.wait, "renew": plan.renew} | options
+        return lock(plan.name, using=self._alias, ttl=self._ttl, **given)
+
+    @contextmanager
+    def _noted(self, op: str, plan: Plan, **told: Any) -> Iterator[Note]:
+        """Write a call down; errors of the library are outcomes, others end the client."""
+        from django_distlock import LockBackendError, LockError
+
+        with self._log.call(op, plan.name, **told) as note:
+            try:
+                yield note
+            except LockBackendError as error:
+                note.say("info", error=repr(error)[:300])  # nobody knows whether it was done
+            except LockError as error:
+                note.say("fail", error=repr(error)[:300])
+
+    def _write(self, note: Note, plan: Plan, told: dict[str, Any]) -> None:
+        # As who does not check would: the resource is what stops him.
+        note.say("ok" if self._writer.write(plan.name, **told) else "fail")
+
+    def round(self, plan: Plan) -> bool:
+        """Acquire, work, release; return whether it was acquired."""
+        lease: Any = None
+        with self._noted("acquire", plan, wait=plan.wait) as note:
+            lease = self._lock(plan).acquire()
+            note.say(*_granted(lease), **_facts(lease))
+        if lease is None:
+            return False
+        told = _facts(lease)
+        for step, seconds in (*plan.steps, ("release", 0.0)):
+            if step == "sleep":
+                time.sleep(seconds)
+                continue
+            with self._noted(step, plan, **told) as note:
+                if step == "write":
+                    self._write(note, plan, told)
+                elif step == "again":
+                    with self._lock(plan, wait=0, reentrant=True) as inner:
+                        note.say("ok", same=_facts(inner) == told)
+                else:
+                    verb: Callable[[], None] = getattr(lease, step)
+                    verb()
+        return True
+
+    async def around(self, plan: Plan) -> bool:
+        """Acquire, work, release; sometimes cancelled while waiting."""
+        lease: Any = None
+        with self._noted("acquire", plan, wait=plan.wait) as note:
+            try:
+                async with asyncio.timeout(plan.cancel_after):
+                    lease = await self._lock(plan).aacquire()
+                note.say(*_granted(lease), **_facts(lease))
+            except TimeoutError:
+                lease = None
+                note.say("info", error="cancelled")
+        if lease is None:
+            return False
+        told = _facts(lease)
+        for step, seconds in (*plan.steps, ("release", 0.0)):
+            if step == "sleep":
+                await asyncio.sleep(seconds)
+                continue
+            with self._noted(step, plan, **told) as note:
+                if step == "write":
+                    self._write(note, plan, told)
+                elif step == "again":
+                    async with self._lock(plan, wait=0, reentrant=True) as inner:
+                        note.say("ok", same=_facts(inner) == told)
+                elif step == "check":
+                    lease.check()
+                else:
+                    await getattr(lease, f"a{step}")()
+        return True
+
+
+def _granted(lease: Any) -> tuple[str]:
+    return ("fail",) if lease is None else ("ok",)
+
+
+def _facts(lease: Any) -> dict[str, Any]:
+    if lease is None:
+        return {}
+    return {"token": lease.fencing_token, "owner": lease._hold.claim.owner}

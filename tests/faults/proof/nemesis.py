@@ -1,0 +1,160 @@
+"""What is done to the clients and to the store, and when: drawn from a seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.proxy import Proxy
+from tests.servers import Server
+
+from .history import Log
+from .plans import NAMES
+
+__all__ = ["Clients", "Harm", "of_clients", "of_proxy", "of_server", "rage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """A kind of fault: a function that does it, waits for ``seconds`` if it lasts, and mends it.
+
+    ``store``: whether the store, or the way to it, is away meanwhile.
+    """
+
+    kind: str
+    do: Callable[[float], Any]
+    seconds: tuple[float, float] = (0.0, 0.0)
+    store: bool = False
+
+
+class Clients:
+    """The client processes of now, by their names; a killed one is followed by another."""
+
+    def __init__(self, spawn: Callable[[str, int], int], chance: random.Random) -> None:
+        self._spawn = spawn
+        self._chance = chance
+        self._born = 0
+        self.pids: dict[str, int] = {}
+
+    def add(self) -> None:
+        """Begin one more."""
+        self._born += 1
+        proc = f"client-{self._born}"
+        seed = self._chance.randrange(1 << 30) * 2 + self._born % 2  # threads and loops by turns
+        self.pids[proc] = self._spawn(proc, seed)
+
+    def kill(self, _: float) -> str:
+        """Kill one with SIGKILL, and begin another."""
+        proc = self._chance.choice(sorted(self.pids))
+        os.kill(self.pids.pop(proc), signal.SIGKILL)
+        self.add()
+        return proc
+
+    def stop(self, seconds: float) -> str:
+        """Let one stand still for a while."""
+        proc = self._chance.choice(sorted(self.pids))
+        os.kill(self.pids[proc], signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(self.pids[proc], signal.SIGCONT)
+        return proc
+
+
+def of_clients(
+    clients: Clients, alias: str, ttl: float, log: Log, chance: random.Random
+) -> list[Harm]:
+    """Return what can happen to clients and to their locks, whatever the store."""
+
+    def force(_: float) -> None:
+        from django_distlock import LockBackendError, LockNotHeldError, locks
+
+        name = chance.choice(NAMES)
+        backend = locks[alias]
+        try:
+            info = backend.call("inspect", name, name=name)
+        except LockBackendError:
+            return  # the store is not yet back: nothing was broken
+        if info is None:
+            return
+        with log.call("break", name, token=info.fencing_token) as note:
+            try:
+                backend.force_release(name, fencing_token=info.fencing_token)
+            except LockNotHeldError as error:
+                note.say("fail", error=repr(error)[:300])
+            except LockBackendError as error:
+                note.say("info", error=repr(error)[:300])
+
+    return [
+        Harm("client killed", clients.kill),
+        Harm("client stopped for long", clients.stop, (1.5 * ttl, 2.5 * ttl)),
+        Harm("client stopped for short", clients.stop, (0.05 * ttl, 0.4 * ttl)),
+        Harm("lock broken", force),
+    ]
+
+
+def of_server(server: Server, ttl: float, *, restarts: bool = True) -> list[Harm]:
+    """Return what can happen to a server that keeps its data."""
+
+    def pause(seconds: float) -> None:
+        server.pause()
+        time.sleep(seconds)
+        server.resume()
+
+    def crash(_: float) -> None:
+        server.kill()
+        server.start()
+
+    harms = [
+        Harm("server stopped for short", pause, (0.1 * ttl, 0.4 * ttl), store=True),
+        Harm("server stopped for long", pause, (1.5 * ttl, 2 * ttl), store=True),
+    ]
+    if restarts:
+        harms.append(Harm("server killed and restarted", crash, store=True))
+    return harms
+
+
+def of_proxy(proxy: Proxy, ttl: float) -> list[Harm]:
+    """Return what can happen on the way to a server."""
+
+    def lasting(begin: Callable[[], None]) -> Callable[[float], None]:
+        def do(seconds: float) -> None:
+            begin()
+            time.sleep(seconds)
+            proxy.mend()
+
+        return do
+
+    return [
+        Harm("connections reset", lambda _: proxy.reset(), store=True),
+        Harm("connections half closed", lambda _: proxy.half_close(), store=True),
+        Harm("network cut", lasting(proxy.cut), (0.2 * ttl, 1.5 * ttl), store=True),
+        Harm("network silent", lasting(proxy.silence), (0.2 * ttl, 1.5 * ttl), store=True),
+        Harm("network slow", lasting(lambda: proxy.delay(ttl / 20)), (0.5 * ttl, ttl), store=True),
+    ]
+
+
+def rage(
+    harms: Sequence[Harm],
+    seconds: float,
+    quiet: tuple[float, float],
+    log: Log,
+    chance: random.Random,
+    enough: Callable[[], bool],
+) -> None:
+    """Do one harm after the other: each kind once, for so many seconds, and until it was enough."""
+    ends = time.monotonic() + seconds
+    for number, harm in enumerate(_turns(harms, chance)):
+        if number >= len(harms) and time.monotonic() >= ends and enough():
+            return
+        time.sleep(chance.uniform(*quiet))
+        with log.call("fault", "", kind=harm.kind, store=harm.store) as note:
+            note.say("ok", whom=harm.do(chance.uniform(*harm.seconds)))
+
+
+def _turns(harms: Sequence[Harm], chance: random.Random) -> Iterator[Harm]:
+    while True:
+        yield from chance.sample(list(harms), len(harms))

@@ -1,0 +1,142 @@
+"""Every backend under clients that are killed and stores that fail: the history is judged.
+
+``DISTLOCK_PROOF_MINUTES`` are shared out among them; by default each lasts until each kind of harm
+has happened once. ``DISTLOCK_PROOF_SEED`` repeats what a failing run printed: the same plans and
+the same harm in the same order, though not the same moments. ``DISTLOCK_PROOF_REPORT`` is a file
+to which each run adds what it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connections
+
+from django_distlock import locks
+from django_distlock.backends.base import BaseLockBackend
+from django_distlock.conf import parse
+from tests import redlock
+from tests.backends.tools import database_alias
+from tests.conftest import REDIS, SERVERS
+from tests.faults.proof.checker import Promise
+from tests.faults.proof.nemesis import Harm, of_proxy, of_server
+from tests.faults.proof.run import Run
+from tests.faults.test_storm import database
+from tests.proxy import Proxy
+from tests.servers import Server, chosen
+
+MINUTES = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0"))
+REPORT = os.environ.get("DISTLOCK_PROOF_REPORT", "")
+SEED = int(os.environ.get("DISTLOCK_PROOF_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+TTL = 0.6
+
+SQL = [
+    (technique, store)
+    for technique in ("", "version-", "row-", "portable-")
+    for store in chosen()
+    if store in SERVERS or (store == "sqlite" and technique != "row-")
+]
+"""Each technique and database."""
+
+IN_REDIS = ["redis", "scriptless-redis"] if "redis" in chosen() else []
+IN_QUORUM = ["redlock"] if "redis" in chosen() else []
+SECONDS = MINUTES * 60 / len([*SQL, *IN_REDIS, *IN_QUORUM])
+
+pytestmark = pytest.mark.timeout(SECONDS + 240)
+
+
+@contextmanager
+def backend_of(alias: str, conf: dict[str, Any]) -> Iterator[BaseLockBackend]:
+    """Open an alias in this process, too, which breaks locks and looks for what is left."""
+    from django.utils.module_loading import import_string
+
+    backend: BaseLockBackend = import_string(conf["BACKEND"])(alias, parse(alias, conf))
+    locks[alias] = backend
+    try:
+        yield backend
+    finally:
+        del locks[alias]
+        backend.close()
+
+
+def prove(
+    on: str, backend: BaseLockBackend, folder: Path, harms: Sequence[Harm], **environment: str
+) -> None:
+    """Let clients and harm loose on an alias; assert that nothing was wrong, and much was done.
+
+    ``on`` is what the alias is, for the report.
+    """
+    vanished = backend.max_ttl(TTL) + backend.grace
+    run = Run(
+        backend.alias,
+        folder,
+        seed=SEED,
+        seconds=SECONDS,
+        promise=Promise(ttl=TTL, vanished=vanished, recovery=backend.command_timeout),
+        harms=harms,
+        environment=environment,
+    )
+
+    def residue() -> list[str]:
+        return [f"{info.name!r} of {info.holder}" for info in backend.held()]
+
+    verdict = run.carry_out(residue)
+    if REPORT:
+        seen = {
+            "on": on,
+            "harm": run.kinds.total(),
+            "calls": verdict.operations,
+            "grants": verdict.grants,
+            "losses": verdict.losses,
+            "refused": verdict.refused_writes,
+            "violations": len(verdict.violations),
+        }
+        with Path(REPORT).open("a") as file:
+            file.write(json.dumps(seen) + "\n")
+    assert not verdict.violations, run.told(verdict)
+    assert min(verdict.grants, verdict.writes) >= 10
+
+
+@pytest.mark.parametrize(("technique", "store"), SQL)
+def test_in_a_database(technique: str, store: str, tmp_path: Path) -> None:
+    own = database(store, tmp_path)
+    harms: list[Harm] = []
+    through = own["stormy"]
+    with ExitStack() as stack:
+        if store in SERVERS:
+            proxy = stack.enter_context(Proxy(SERVERS[store].port))
+            harms = [*of_server(SERVERS[store], TTL), *of_proxy(proxy, TTL)]
+            through = through | {"PORT": str(proxy.port)}
+        stack.enter_context(database_alias("stormy", own["stormy"]))
+        conf = settings.DISTLOCKS[f"{technique}{store}"] | {"LOCATION": "stormy"}
+        backend = stack.enter_context(backend_of(f"{technique}stormy", conf))
+        databases = json.dumps({"default": through, "stormy": through})
+        on = f"{technique or 'table-'}{store}"
+        prove(on, backend, tmp_path, harms, DISTLOCK_TEST_DATABASES=databases)
+    connections["default"].close()
+
+
+@pytest.mark.parametrize("alias", IN_REDIS)
+def test_in_a_redis(alias: str, tmp_path: Path) -> None:
+    # Its data does not outlive it, so it is not killed: a restart is for the fenced resource.
+    server = REDIS[0]
+    with Proxy(server.port) as proxy, backend_of(alias, settings.DISTLOCKS[alias]) as backend:
+        harms = [*of_server(server, TTL, restarts=False), *of_proxy(proxy, TTL)]
+        through = server.url().replace(f":{server.port}/", f":{proxy.port}/")
+        prove(alias, backend, tmp_path, harms, DISTLOCK_TEST_REDIS=through)
+
+
+@pytest.mark.parametrize("alias", IN_QUORUM)
+def test_in_a_quorum(alias: str, tmp_path: Path) -> None:
+    some: list[Server] = list(redlock.NODES[:2])
+    with backend_of(alias, settings.DISTLOCKS[alias]) as backend:
+        harms = [harm for node in some for harm in of_server(node, TTL, restarts=False)]
+        prove(alias, backend, tmp_path, harms[:3])
