@@ -26,8 +26,9 @@ from .fence import FenceMarkField, FencingTokenField
 from .fenced import Fenced, FencedManager, FencedQuerySet
 from .group import LockGroup, lock_all
 from .handler import locks
+from .instances import lock_for
 from .lease import Lease
-from .lock import Lock, lock, lock_for
+from .lock import Lock, lock
 from .requires import requires_fence
 from .rows import lock_rows
 from .values import Holder, LockInfo

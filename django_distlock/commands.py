@@ -20,6 +20,7 @@ from .durations import UNSET
 from .exceptions import LockBackendError, LockNotAcquiredError, LockNotHeldError
 from .lease import Lease
 from .lock import Lock, lock
+from .names import label_of
 
 __all__ = [
     "HELD",
@@ -71,12 +72,15 @@ class LockedCommand(BaseCommand):
 
     def get_lock_name(self, options: Mapping[str, Any]) -> str:
         """Return the lock's name for a run with these options."""
-        template = self.lock_name or f"command:{type(self).__module__.rpartition('.')[2]}"
-        return fill(template, options, self.lock_options.get("using", "default"))
+        return fill(self._template(), options, self.lock_options.get("using", "default"))
+
+    def _template(self) -> str:
+        return self.lock_name or f"command:{type(self).__module__.rpartition('.')[2]}"
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command under the lock."""
-        guard = lock(self.get_lock_name(options), **{"wait": 0, **self.lock_options})
+        usual = {"wait": 0, "label": label_of(self._template())}
+        guard = lock(self.get_lock_name(options), **{**usual, **self.lock_options})
         try:
             with alone(guard, held=self.exit_when_held) as self.lease:
                 return super().execute(*args, **options)

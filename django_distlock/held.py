@@ -11,15 +11,18 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .backends.base import BaseLockBackend
 from .exceptions import LeaseLostError
 from .flow import Granted
 from .holder import this_task
-from .signals import Tell, lock_lost
+from .signals import Tell, heard, lock_left, lock_lost
 from .values import Claim
 from .worker import events
+
+if TYPE_CHECKING:
+    from django.dispatch import Signal
 
 __all__ = ["Hold", "Party", "State", "find", "of_same_flow", "party", "pop", "push"]
 
@@ -83,6 +86,7 @@ class Hold:
         "flow",
         "granted",
         "in_flight",
+        "label",
         "max_hold",
         "mutex",
         "on_lost",
@@ -104,6 +108,7 @@ class Hold:
         acquired: float,
         renewing: bool,
         max_hold: float | None = None,
+        label: str | None = None,
     ) -> None:
         self.backend = backend
         self.place = backend.place()
@@ -113,6 +118,7 @@ class Hold:
         self.acquired = acquired
         self.renewing = renewing
         self.max_hold = max_hold
+        self.label = label  # what metrics call the lock, if anything
         self.count = 1
         self.deferred: object | None = None  # what keeps it until a transaction has ended
         self.in_flight = False  # a renewal by the watchdog is under way
@@ -156,6 +162,24 @@ class Hold:
             self.state = to
             return True
 
+    def leave(self, before: State, to: State, reason: str) -> bool:
+        """Go to a last state without a release of which anybody is told, and tell of that."""
+        if not self.move(before, to):
+            return False
+        if heard(lock_left):
+            # Perhaps inside a finalizer, where a listener could wait for a mutex of its own.
+            events.submit(self.tell(lock_left, reason=reason, held_for=self.held_for()).do)
+        return True
+
+    def held_for(self) -> float:
+        """Return the seconds since the grant."""
+        return self.backend.clock() - self.acquired
+
+    def tell(self, signal: Signal, *, ends: bool = True, **facts: Any) -> Tell:
+        """Return the step that sends a signal; with what ``ends`` listeners are given the hold."""
+        given = {"name": self.claim.name, "fencing_token": self.granted.fencing_token, **facts}
+        return Tell(signal, self.backend.alias, given, self.label, self if ends else None)
+
     def tell_when_lost(self, callback: Callable[[Hold], None]) -> None:
         """Call ``callback(hold)`` at the loss, or at once when it has happened already."""
         with self.mutex:
@@ -175,10 +199,8 @@ class Hold:
                 callback(self)
             except Exception:
                 logger.exception("Telling of the loss of lock %.200r failed", name)
-        if lock_lost.receivers:
-            token = self.granted.fencing_token
-            facts = {"name": name, "reason": reason, "fencing_token": token}
-            events.submit(Tell(lock_lost, alias, facts).do)
+        if heard(lock_lost):
+            events.submit(self.tell(lock_lost, reason=reason, held_for=self.held_for()).do)
         return True
 
     def lost_error(self) -> LeaseLostError:

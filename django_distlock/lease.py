@@ -20,6 +20,7 @@ from .fence import Fence, Saves
 from .flow import Flow, Granted
 from .handler import locks
 from .held import Hold, State
+from .signals import Tell, heard, lock_attached
 from .transactions import Ask, open_transactions
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim
@@ -241,7 +242,7 @@ class Lease(Saves):
     def _drop(self) -> None:
         """Give the lease up without waiting for the store: it is released in the background."""
         self._done = True
-        if self._hold.move(State.ACTIVE, State.RELEASED):
+        if self._hold.leave(State.ACTIVE, State.RELEASED, "it was given up"):
             abandon(self._hold.backend, self._hold.claim, self._hold.place)
 
     # -- to another process ------------------------------------------------------------------------
@@ -258,12 +259,12 @@ class Lease(Saves):
         if hold.count > 1 or kept:
             why = "taken more than once" if hold.count > 1 else "part of an open transaction"
             raise LockNotHeldError(f"Not detached: it is {why}", name=self.name, alias=self.alias)
-        if not hold.move(State.ACTIVE, State.DETACHED):
+        if not hold.leave(State.ACTIVE, State.DETACHED, "it was detached"):
             self._not_held()
         self._done = True
         claim = hold.claim
         token = hold.granted.fencing_token
-        options = [hold.renewing, hold.max_hold, hold.backend.clock() - hold.acquired]
+        options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
         fields = [self.alias, claim.name, claim.owner, claim.ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
 
@@ -286,9 +287,10 @@ class Lease(Saves):
     def _attach(cls, handle: str) -> Flow[Self]:
         try:
             version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
-            renewing, max_hold, held_for = options
+            renewing, max_hold, held_for, label = options
             words = all(isinstance(word, str) for word in (alias, name, owner, note))
             flags = isinstance(renewing, bool) and type(token) is int
+            flags = flags and isinstance(label, str | None)
             if version != 1 or not (words and flags and name):
                 raise ValueError("not made by detach()")
             if max_hold is not None:
@@ -307,11 +309,15 @@ class Lease(Saves):
             acquired=now - held_for,
             renewing=bool(renewing),
             max_hold=max_hold,
+            label=label,
         )
         lease = cls(hold)
         if not (yield from renew_hold(hold, None)):
             raise hold.lost_error()
         watchdog.watch(hold)
+        if heard(lock_attached):
+            facts = {"name": name, "lease": lease}
+            yield Tell(lock_attached, alias, facts, label, hold)
         return lease
 
     def __reduce__(self) -> NoReturn:

@@ -15,6 +15,7 @@ from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import (
     AlreadyHeldError,
     InvalidLockError,
+    LockBackendError,
     LockInTransactionError,
     LockNotAcquiredError,
     LockTimeoutError,
@@ -26,17 +27,19 @@ from .handler import locks
 from .held import Hold, State
 from .holder import this_note
 from .lease import Lease
-from .names import check_name
-from .signals import Tell, lock_acquired, lock_contended
+from .names import check_label, check_name, label_of
+from .signals import Tell, heard, lock_acquired, lock_contended, lock_failed
 from .transactions import Ask, Block, is_pending, open_transactions, sweep
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim, Note, Refusal
 from .watchdog import abandon, watchdog
 
 if TYPE_CHECKING:
+    from django.dispatch import Signal
+
     from .backends.base import BaseLockBackend
 
-__all__ = ["Lock", "lock", "lock_for"]
+__all__ = ["Lock", "lock"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -62,6 +65,8 @@ class Lock(Guard[Lease], Decorates):
     default: Any = field(default=None, hash=False)
     cancel_on_lost: bool = False
     metadata: Mapping[str, Any] | None = field(default=None, hash=False)
+    # It says nothing of what the lock is, so it tells no two apart.
+    label: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         name = None
@@ -75,6 +80,7 @@ class Lock(Guard[Lease], Decorates):
         if self.max_hold is not UNSET and self.max_hold is not None:
             check_ttl(self.max_hold, what="max_hold", **where)
         check_contention(self.on_contention, **where)
+        check_label(self.label, **where)
 
     # -- what Guard and Decorates ask --------------------------------------------------------------
 
@@ -88,7 +94,11 @@ class Lock(Guard[Lease], Decorates):
         return [self.name]
 
     def _bound_to(self, arguments: Mapping[str, Any]) -> Lock:
-        return replace(self, name=fill(self.name, arguments, self.using))
+        return self._filled(fill(self.name, arguments, self.using))
+
+    def _filled(self, name: str, **others: Any) -> Lock:
+        """Return the lock ``name``, which metrics call by our template."""
+        return replace(self, name=name, label=self.label or label_of(self.name), **others)
 
     def _obtain(self, wait: Wait, until: str | None, owner: str | None = None) -> Flow[Lease]:
         given = self.wait if wait is UNSET else wait
@@ -129,19 +139,26 @@ class Lock(Guard[Lease], Decorates):
         claim = Claim(name, key, owner or secrets.token_hex(16), ttl, note)
         place = backend.place()
         started = backend.clock()
-        answer = yield from flow.acquire(
-            backend,
-            claim,
-            until=None if left is None else started + left,
-            clock=backend.clock,
-            delays=delays(*backend.poll),
-            abandon=lambda claim: abandon(backend, claim, place),
-        )
+        try:
+            answer = yield from flow.acquire(
+                backend,
+                claim,
+                until=None if left is None else started + left,
+                clock=backend.clock,
+                delays=delays(*backend.poll),
+                abandon=lambda claim: abandon(backend, claim, place),
+            )
+        except LockBackendError as error:
+            if heard(lock_failed):
+                # Not the error itself: it refers to this frame, see flow.run.
+                waited, reason = backend.clock() - started, str(error)
+                yield self._told(lock_failed, name, action="acquire", reason=reason, waited=waited)
+            raise
         waited = backend.clock() - started
         if isinstance(answer, Refusal):
-            if lock_contended.receivers:
-                facts = {"name": name, "waited": waited, "retry_after": answer.remaining}
-                yield Tell(lock_contended, self.using, facts)
+            if heard(lock_contended):
+                after = answer.remaining
+                yield self._told(lock_contended, name, waited=waited, retry_after=after)
             raise self._refused(backend, claim, answer, patience)
         hold = Hold(
             backend,
@@ -150,6 +167,7 @@ class Lock(Guard[Lease], Decorates):
             acquired=started + waited,
             renewing=backend.conf.renew if self.renew is UNSET else self.renew,
             max_hold=self._max_hold(backend),
+            label=self.label,
         )
         lease = Lease(hold)
         watchdog.watch(hold)
@@ -158,9 +176,8 @@ class Lock(Guard[Lease], Decorates):
                 hold.count = 0  # no block of the program's, but the transaction holds it
                 yield Ask(lambda: keep_until_ended(hold, blocks))
             logger.debug("Acquired lock %.200r of alias %r", name, self.using)
-            if lock_acquired.receivers:
-                facts = {"name": name, "lease": lease, "waited": waited}
-                yield Tell(lock_acquired, self.using, facts)
+            if heard(lock_acquired):
+                yield self._told(lock_acquired, name, hold, lease=lease, waited=waited)
         except GeneratorExit:
             lease._drop()
             raise
@@ -168,6 +185,9 @@ class Lock(Guard[Lease], Decorates):
             yield from free(hold)
             raise
         return lease
+
+    def _told(self, signal: Signal, name: str, hold: Hold | None = None, **facts: Any) -> Tell:
+        return Tell(signal, self.using, {"name": name, **facts}, self.label, hold)
 
     def _again(self, mine: Hold) -> Flow[Lease | None]:
         """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
@@ -284,6 +304,7 @@ def lock(
     default: Any = None,
     cancel_on_lost: bool = False,
     metadata: Mapping[str, Any] | None = None,
+    label: str | None = None,
 ) -> Lock:
     """Return a lock, to be used by ``with``, ``async with``, as a decorator, or by ``acquire()``.
 
@@ -300,6 +321,9 @@ def lock(
       result is returned.
     - ``cancel_on_lost``: cancel the body of ``async with`` when the lease is lost.
     - ``metadata``: a dict that JSON can hold, shown beside the holder.
+    - ``label``: what metrics call the lock, such as ``"invoice:{pk}"``; one of a few, so never with
+      the id in it. Left out it is the template of a decorator, and nothing for a name given as it
+      is.
 
     What is left out is as the alias's settings say. Raises InvalidLockError when out of range.
     """
@@ -315,23 +339,5 @@ def lock(
         default=default,
         cancel_on_lost=cancel_on_lost,
         metadata=metadata,
+        label=label,
     )
-
-
-def lock_for(instance: Any, **options: Any) -> Lock:
-    """Return a lock named after a saved model instance: app label, model and primary key.
-
-    Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
-    parts of a composite one.
-    """
-    composite = isinstance(instance.pk, tuple)
-    parts = instance.pk if composite else (instance.pk,)
-    if None in parts:
-        raise InvalidLockError("An instance without a primary key cannot name a lock: save it")
-    words = [str(part) for part in parts]
-    if composite:
-        # So that no two keys run into one name: ("a,", "b") and ("a", ",b").
-        words = [word.replace("\\", r"\\").replace(",", r"\,") for word in words]
-    # The concrete model, so that a proxy or a deferred instance names the same row's lock.
-    meta = instance._meta.concrete_model._meta
-    return lock(f"{meta.label_lower}:{','.join(words)}", **options)

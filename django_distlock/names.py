@@ -6,11 +6,14 @@ import functools
 import hashlib
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .exceptions import InvalidLockError
 
-__all__ = ["check_name", "key_of", "readable", "unreadable"]
+__all__ = ["check_label", "check_name", "key_of", "label_of", "readable", "unreadable"]
+
+LONGEST_LABEL = 200
 
 
 def check_name(name: Any, alias: str | None = None) -> str:
@@ -28,6 +31,23 @@ def check_name(name: Any, alias: str | None = None) -> str:
     if not name:
         raise InvalidLockError("A lock's name is not empty", name=name, alias=alias)
     return name
+
+
+def check_label(label: Any, name: str | None = None, alias: str | None = None) -> None:
+    """Raise InvalidLockError unless ``label`` is None or a short str that is not empty."""
+    if label is not None and not (isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL):
+        raise InvalidLockError(
+            f"label is what metrics call many locks by, a str of 1 to {LONGEST_LABEL} characters",
+            name=name,
+            alias=alias,
+        )
+
+
+def label_of(name: str | Callable[..., str]) -> str:
+    """Return what metrics call the locks of a decorator: its template, or its callable's name."""
+    if callable(name):
+        return f"{getattr(name, '__qualname__', type(name).__qualname__)}()"[-LONGEST_LABEL:]
+    return name[:LONGEST_LABEL]
 
 
 @functools.lru_cache(256)

@@ -11,12 +11,12 @@ from .backoff import delays
 from .exceptions import LockBackendError, LockNotHeldError
 from .flow import Flow, drift
 from .held import Hold, State
-from .signals import Tell, lock_released, lock_renewed
+from .signals import Tell, heard, lock_failed, lock_released, lock_renewed
 from .transactions import Block, Ending
 from .values import Claim
 from .watchdog import abandon, watchdog, worker_of
 
-__all__ = ["free", "keep_until_ended", "renew_hold"]
+__all__ = ["failed", "free", "keep_until_ended", "renew_hold"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -35,11 +35,13 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
     sent = hold.backend.clock()
     try:
         ours = yield from flow.insist(hold.backend, "renew", claim, delays=_retries())
-    except BaseException:
+    except BaseException as error:
         hold.claim = before
         # It may have reached the store: rely on the shorter of the two from now on.
         hold.deadline = min(hold.deadline, sent + claim.ttl - drift(claim.ttl))
         watchdog.watch(hold)
+        if isinstance(error, LockBackendError) and heard(lock_failed):
+            yield failed(hold, "renew", error)
         raise
     if not ours:
         hold.lose("the store says that it is not ours any more: it expired or was forced")
@@ -48,10 +50,9 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
     hold.deadline = sent + shortest - drift(shortest)
     if claim is not before or shortest < claim.ttl:
         watchdog.watch(hold)
-    if lock_renewed.receivers:
-        facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
+    if heard(lock_renewed):
         left = hold.deadline - hold.backend.clock()
-        yield Tell(lock_renewed, hold.backend.alias, {**facts, "deadline_in": left})
+        yield hold.tell(lock_renewed, ends=False, deadline_in=left)
     return True
 
 
@@ -72,14 +73,16 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
     hold.renewing = False
     try:
         ours = yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
-    except LockBackendError:
+    except LockBackendError as error:
         hold.unsure = True
         hold.move(State.RELEASING, State.ACTIVE)
         watchdog.watch(hold)
+        if heard(lock_failed):
+            yield failed(hold, "release", error)
         raise
     except BaseException:
         # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
-        hold.move(State.RELEASING, State.RELEASED)
+        hold.leave(State.RELEASING, State.RELEASED, "its release was interrupted")
         abandon(hold.backend, hold.claim, hold.place)
         raise
     if not ours and not may_be_gone and not hold.unsure:
@@ -87,10 +90,14 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
         raise hold.lost_error()
     hold.move(State.RELEASING, State.RELEASED)
     logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
-    if lock_released.receivers:
-        facts = {"name": hold.claim.name, "fencing_token": hold.granted.fencing_token}
-        held_for = hold.backend.clock() - hold.acquired
-        yield Tell(lock_released, hold.backend.alias, {**facts, "held_for": held_for})
+    if heard(lock_released):
+        yield hold.tell(lock_released, held_for=hold.held_for())
+
+
+def failed(hold: Hold, action: str, error: LockBackendError) -> Tell:
+    """Return the step that tells of a store that failed at ``action``."""
+    # Not the error itself: it refers to the frame of whoever sends it, see flow.run.
+    return hold.tell(lock_failed, ends=False, action=action, reason=str(error), waited=None)
 
 
 def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
@@ -104,12 +111,12 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
                 return
         moved = hold.backend.place() != hold.place
         if moved or (bound is not None and bound.in_testcase and bound.undone()):
-            hold.move(State.RELEASING, State.RELEASED)  # gone with the test that it was part of
+            hold.leave(State.RELEASING, State.RELEASED, "the test that it was part of is over")
             return
         try:
             flow.run(_send_release(hold, may_be_gone=bound is not None))
         except LockBackendError as error:
-            hold.move(State.ACTIVE, State.RELEASED)
+            hold.leave(State.ACTIVE, State.RELEASED, "the store failed at its release")
             logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
             abandon(hold.backend, hold.claim, hold.place)
         except LockNotHeldError as error:

@@ -21,7 +21,7 @@ from .backends.base import BaseLockBackend
 from .clock import Clock
 from .flow import drift
 from .held import Hold, State
-from .signals import Tell, lock_renewed
+from .signals import heard, lock_failed, lock_renewed
 from .values import Claim
 from .worker import Worker, events
 
@@ -201,6 +201,9 @@ class Watchdog:
                 hold.in_flight = False
                 left = hold.deadline - self._now()
                 self._look_at(hold, self._now() + max(0.02, min(left / 4, hold.claim.ttl / 10)))
+                if heard(lock_failed):
+                    why = {"action": "renew", "reason": str(error), "waited": None}
+                    events.submit(hold.tell(lock_failed, ends=False, **why).do)
             return
         for hold, claim, ours in zip(holds, claims, answers, strict=True):
             hold.in_flight = False
@@ -213,15 +216,9 @@ class Watchdog:
         if hold.claim is claim:  # else the holder has renewed meanwhile, with a ttl of its own
             hold.deadline = max(hold.deadline, deadline)
         self.watch(hold)
-        if lock_renewed.receivers:
-            facts = {"name": claim.name, "fencing_token": hold.granted.fencing_token}
-            events.submit(
-                Tell(
-                    lock_renewed,
-                    hold.backend.alias,
-                    {**facts, "deadline_in": hold.deadline - self._now()},
-                ).do
-            )
+        if heard(lock_renewed):
+            left = hold.deadline - self._now()
+            events.submit(hold.tell(lock_renewed, ends=False, deadline_in=left).do)
 
 
 watchdog = Watchdog()

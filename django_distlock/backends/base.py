@@ -24,7 +24,7 @@ from ..exceptions import (
 )
 from ..names import check_name, key_of
 from ..offloop import to_the_end
-from ..signals import Tell, lock_forced
+from ..signals import Tell, heard, lock_forced
 from ..text import shown
 from ..transactions import Ask, is_pending, sweep
 from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
@@ -297,7 +297,8 @@ class BaseLockBackend:
         if not (yield from flow.insist(self, "release", claim, delays=iter((0.01, 0.05, 0.2)))):
             raise LockNotHeldError("Not broken: it changed hands", name=name, alias=self.alias)
         facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
-        yield Tell(lock_forced, self.alias, facts)
+        if heard(lock_forced):
+            yield Tell(lock_forced, self.alias, facts)
         return info
 
     def clean(self, *, older_than: Duration, dry_run: bool = False, batch: int = 500) -> Cleaned:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
@@ -202,7 +202,7 @@ class LockedView:
 
             def made(request: HttpRequest, args: Args, kwargs: Kwargs) -> Lock:
                 call = functools.partial(name, request, *args, **kwargs)
-                return replace(self.lock, name=fill(call, {}, using))
+                return self.lock._filled(fill(call, {}, using))
 
             return made
         signature = _signature(view)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_distlock import locks
+from django_distlock.metrics import Measurement, listen
 from django_distlock.signals import lock_lost
 from django_distlock.testing.memory import MemoryBackend
 
@@ -55,3 +56,12 @@ def lost() -> Iterator[list[dict[str, Any]]]:
     lock_lost.connect(receive)
     yield facts
     lock_lost.disconnect(receive)
+
+
+@pytest.fixture
+def seen(backend: UnitBackend) -> Iterator[list[Measurement]]:
+    """Every measurement of the test's own store."""
+    found: list[Measurement] = []
+    stop = listen(lambda m: found.append(m) if m.alias == backend.alias else None)
+    yield found
+    stop()

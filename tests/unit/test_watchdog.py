@@ -143,9 +143,11 @@ def test_not_ours_is_a_loss_at_once(
     assert facts == {
         "sender": stage.backend.alias,
         "alias": stage.backend.alias,
+        "label": None,
         "name": "a",
         "fencing_token": hold.granted.fencing_token,
         "reason": hold.reason,
+        "held_for": stage.clock() - hold.acquired,
     }
     assert stage.dog.next_due is None or stage.dog.look() == []
 

@@ -81,7 +81,7 @@ class OnceTask(Task[Any, Any]):
             flow.run(taken._leave(error))
             raise
         # It is the message's now; perhaps it has been freed already.
-        taken._hold.move(State.ACTIVE, State.DETACHED)
+        taken._hold.leave(State.ACTIVE, State.DETACHED, "it travels with its task")
         taken._done = True
         return sent
 

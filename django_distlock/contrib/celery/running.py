@@ -188,5 +188,5 @@ def keep(lease: Lease, seconds: float) -> None:
     try:
         lease.renew(seconds)
     finally:
-        lease._hold.move(State.ACTIVE, State.DETACHED)
+        lease._hold.leave(State.ACTIVE, State.DETACHED, "it is kept for a while")
         lease._done = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ... import flow
@@ -73,7 +73,7 @@ class TaskLock:
     def lock_of(self, name: str, task: str, task_id: str | None) -> Lock:
         """Return the lock ``name``, beside which it stands in the store whose it is."""
         known = {"task": task} | ({"task_id": task_id} if task_id else {})
-        return replace(self.lock, name=name, metadata={**(self.lock.metadata or {}), **known})
+        return self.lock._filled(name, metadata={**(self.lock.metadata or {}), **known})
 
     def obtain(self, lock: Lock, owner: str | None = None) -> Lease:
         """Acquire; of ``owner`` it is taken again at once if that holds it already."""

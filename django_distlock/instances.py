@@ -1,0 +1,30 @@
+"""`lock_for`: a lock named after a model instance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .exceptions import InvalidLockError
+from .lock import Lock, lock
+
+__all__ = ["lock_for"]
+
+
+def lock_for(instance: Any, **options: Any) -> Lock:
+    """Return a lock named after a saved model instance: app label, model and primary key.
+
+    Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
+    parts of a composite one.
+    """
+    composite = isinstance(instance.pk, tuple)
+    parts = instance.pk if composite else (instance.pk,)
+    if None in parts:
+        raise InvalidLockError("An instance without a primary key cannot name a lock: save it")
+    words = [str(part) for part in parts]
+    if composite:
+        # So that no two keys run into one name: ("a,", "b") and ("a", ",b").
+        words = [word.replace("\\", r"\\").replace(",", r"\,") for word in words]
+    # The concrete model, so that a proxy or a deferred instance names the same row's lock.
+    meta = instance._meta.concrete_model._meta
+    given = {"label": f"{meta.label_lower}:{{pk}}", **options}
+    return lock(f"{meta.label_lower}:{','.join(words)}", **given)
