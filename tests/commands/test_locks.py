@@ -232,6 +232,44 @@ def test_not_to_know_is_not_the_same(store: str, name: str) -> None:
             assert "down: The store failed at inspect" in ran.err
 
 
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_store_that_hangs_keeps_nobody(server: str, name: str) -> None:
+    with hold_elsewhere(name, using="locmem"):
+        STARTED[server].pause()
+        try:
+            both = {"using": ["locmem", server]}
+            seen = Ran("locks", "show", name, "--limit", "0.5", **both)
+            freed = Ran("locks", "release", name, "--yes", "--limit", "0.5", **both)
+        finally:
+            STARTED[server].resume()
+        for ran in (seen, freed):
+            assert f"name       {name}\n" in ran.out
+            assert ran.err == f"{server}: The store did not answer within 0.5 s\n"
+            assert ran.failed == f"Not read: {server}. See the errors above."
+        assert not lock(name, using="locmem").locked()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_store_that_hangs_at_the_release(
+    server: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not known what becomes of the release, and so it is said."""
+
+    def think() -> str:
+        STARTED[server].pause()
+        return "y"
+
+    monkeypatch.setattr("builtins.input", think)
+    with hold_elsewhere(name, using=server):
+        try:
+            ran = Ran("locks", "release", name, "--limit", "0.5", using=[server])
+        finally:
+            STARTED[server].resume()
+    assert ran.failed == (
+        "The store did not answer within 0.5 s: it may be free, or not. Look at it by `locks show`"
+    )
+
+
 # -- release -------------------------------------------------------------------------------------
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
-from ...exceptions import InvalidLockError, LockError, LockNotHeldError
+from ...exceptions import InvalidLockError, LockNotHeldError
 from ...names import check_name, unreadable
 from ...text import shown
 from ...values import LockInfo
 from ..choosing import add_choice, open_aliases
-from ..looking import Seen, look
+from ..looking import LIMIT, Seen, ask, look
 from ..showing import as_block, as_json, as_table
 
 __all__ = ["Command"]
@@ -47,13 +47,7 @@ class Command(BaseCommand):
         for each in (listing, watching):
             _add_aliases(each)
             each.add_argument("--prefix", default="", help="Only names that begin with this.")
-            each.add_argument(
-                "--limit",
-                type=float,
-                default=5.0,
-                metavar="SECONDS",
-                help="How long a store may take to answer (5).",
-            )
+            _add_limit(each)
             _add_format(each)
         watching.add_argument(
             "--interval", type=float, default=2.0, metavar="SECONDS", help="The pause (2)."
@@ -62,6 +56,7 @@ class Command(BaseCommand):
         showing = actions.add_parser("show", help="Show all that is known of one lock.")
         _add_name(showing)
         _add_aliases(showing)
+        _add_limit(showing)
         _add_format(showing)
         releasing = actions.add_parser(
             "release",
@@ -75,6 +70,7 @@ class Command(BaseCommand):
             "The alias that holds it; needed when several do. May be given several times.",
             "Free it in every alias that holds it.",
         )
+        _add_limit(releasing)
         releasing.add_argument("--yes", action="store_true", help="Do not ask.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -153,7 +149,7 @@ class Command(BaseCommand):
             self.stdout.write(as_block(backend.alias, info, _now()))
             if not options["yes"] and not self._confirmed():
                 raise CommandError("Not released.")
-            self._break(backend, info)
+            self._break(backend, info, options["limit"])
         self._end(failed)
         if not found:
             raise CommandError(f"Nobody holds '{shown(name)}'.")
@@ -167,8 +163,8 @@ class Command(BaseCommand):
             self.stdout.write("")
             return False
 
-    def _break(self, backend: BaseLockBackend, info: LockInfo) -> None:
-        try:
+    def _break(self, backend: BaseLockBackend, info: LockInfo, limit: float) -> None:
+        def free(backend: BaseLockBackend) -> None:
             if info.fencing_token is None:
                 # Without a token to compare, at least not one that came while we were asking.
                 now: LockInfo | None = backend.call("inspect", info.name, name=info.name)
@@ -177,8 +173,14 @@ class Command(BaseCommand):
                         "Not broken: it changed hands", name=info.name, alias=backend.alias
                     )
             backend.force_release(info.name, fencing_token=info.fencing_token)
-        except LockError as error:
-            raise CommandError(str(error)) from error
+
+        answer = ask({backend.alias: backend}, free, limit)[backend.alias]
+        if answer.error and answer.cause is None:
+            raise CommandError(
+                f"{answer.error}: it may be free, or not. Look at it by `locks show`"
+            )
+        if answer.error:
+            raise CommandError(answer.error) from answer.cause
         self.stdout.write(f"Released in {backend.alias}.")
 
     def _find(self, options: Mapping[str, Any]) -> tuple[str, Found, list[str]]:
@@ -189,17 +191,21 @@ class Command(BaseCommand):
         except InvalidLockError as error:
             raise CommandError(str(error)) from error
         opened, errors = open_aliases(options["using"])
+        wanted = _wanted(opened, options)
+
+        def inspect(backend: BaseLockBackend) -> LockInfo | None:
+            info: LockInfo | None = backend.call("inspect", name, name=name)
+            return info
+
         found: Found = []
-        for alias, backend in _wanted(opened, options).items():
-            try:
-                info: LockInfo | None = backend.call("inspect", name, name=name)
-            except LockError as error:
-                errors[alias] = str(error)
-            else:
-                # Aliases of one table and PREFIX show the same hold, by its owner.
-                known = {seen.owner for _, seen in found} - {""}
-                if info is not None and info.owner not in known:
-                    found.append((backend, info))
+        for alias, answer in ask(wanted, inspect, options["limit"]).items():
+            if answer.error:
+                errors[alias] = answer.error
+                continue
+            # Aliases of one table and PREFIX show the same hold, by its owner.
+            known = {seen.owner for _, seen in found} - {""}
+            if answer.value is not None and answer.value.owner not in known:
+                found.append((wanted[alias], answer.value))
         for alias, error_text in errors.items():
             self.stderr.write(f"{alias}: {error_text}")
         return name, found, list(errors)
@@ -214,6 +220,16 @@ def _add_aliases(parser: argparse.ArgumentParser) -> None:
         parser,
         "An alias of DISTLOCKS to look at; may be given several times.",
         "Look at every alias. The default.",
+    )
+
+
+def _add_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        metavar="SECONDS",
+        help=f"How long a store may take to answer ({LIMIT:g}).",
     )
 
 
