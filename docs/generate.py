@@ -36,7 +36,12 @@ from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
 from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
-from django_distlock.contrib import celery  # noqa: E402, F401 - found by its path
+from django_distlock.contrib import (  # noqa: E402
+    celery,  # noqa: F401 - found by their paths
+    health_check,  # noqa: F401
+    opentelemetry,  # noqa: F401
+    prometheus,  # noqa: F401
+)
 
 BACKENDS: tuple[type[BaseLockBackend], ...] = (
     TableBackend,

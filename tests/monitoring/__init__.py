@@ -1,0 +1,1 @@
+"""Tests of metrics, traces and the health check, with the real libraries."""
