@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from tests.celery.board import Board
     from tests.celery.workers import Worker
 
-# The others need no broker.
-collect_ignore = (
-    [] if "redis" in chosen() else ["test_faults.py", "test_once.py", "test_run_time.py"]
-)
+BROKERED = ("beat", "faults", "once", "pools", "run_time")
+collect_ignore = [] if "redis" in chosen() else [f"test_{each}.py" for each in BROKERED]
 
 
 @pytest.fixture(scope="session")  # of the process, as the app is, which reads where it is

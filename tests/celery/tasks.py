@@ -18,6 +18,8 @@ ALIASES: list[str] = [
     alias for alias in ("sqlite", "postgresql", "mariadb", "redis") if alias in settings.DISTLOCKS
 ]
 TTL = 1.0
+MIN_HOLD = 1.2
+"""Seconds; shorter than the period of the beats, longer than what their clocks differ."""
 Decorator = Callable[[Callable[..., Any]], Any]
 
 
@@ -29,6 +31,11 @@ def held_up(tag: str) -> str:
     current_lease().check()
     board.say(tag, "end")
     return f"done by {os.getpid()}"
+
+
+def left_out(tag: str, host: str) -> None:
+    """Say that another host's beat was first."""
+    Board().say(f"{tag}-skipped", host)
 
 
 def instead(task: Task[Any, Any], tag: str) -> str:
@@ -74,6 +81,10 @@ class Tasks:
             if fail:
                 raise OSError("it failed")
             return "done"
+
+        @task("beaten", min_hold=MIN_HOLD, on_contention=left_out)
+        def beaten(tag: str, host: str) -> None:
+            Board().say(tag, f"{current_lease().fencing_token} {host}")
 
         @task(
             "reported",
@@ -131,6 +142,11 @@ class Tasks:
         def fails(tag: str) -> None:
             raise OSError("it failed")
 
+        @task("soft plain", soft_time_limit=1, ttl=30)
+        def soft_plain(tag: str) -> str:
+            return held_up(tag)
+
+        self.beaten, self.soft_plain = beaten, soft_plain
         self.holds, self.autoretried, self.once, self.late = holds, autoretried, once, late
         self.late_plain, self.retried, self.soft, self.hard = late_plain, retried, soft, hard
         self.counted, self.fails, self.long = counted, fails, long

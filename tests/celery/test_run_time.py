@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 
 from django_distlock import LeaseLostError, LockNotAcquiredError, lock, locks
 from tests.celery.sending import LIMIT, send
@@ -107,6 +108,14 @@ def test_autoretry_for_takes_the_lock_anew(tasks: Any, board: Board, tag: str) -
     board.open_gate(tag, 3)
     assert result.get(timeout=LIMIT) == "done"
     assert other.get(timeout=LIMIT) == "done"
+
+
+def test_the_soft_time_limit_frees(tasks: Any, board: Board, tag: str) -> None:
+    with pytest.raises(SoftTimeLimitExceeded):
+        send(tasks.soft_plain, tag).get(timeout=LIMIT)
+    using = tasks.soft_plain.name.split(".")[0]
+    assert locks[using].inspect(f"soft plain:{tag}") is None  # of a ttl of 30
+    assert board.said(tag) == ["begin"]
 
 
 def test_a_lost_lease_is_the_tasks_error(tasks: Any, board: Board, tag: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.celery.app import app
 
@@ -17,18 +17,67 @@ LIMIT = 30
 ROOT = "ignore:You're running the worker with superuser"  # where the tests do
 OLD = "ignore:Call to deprecated setex"  # by Celery's result backend, in redis-py 8
 PYTHON = [sys.executable, "-W", "error", "-W", ROOT, "-W", OLD]
-COMMAND = [*PYTHON, "-m", "celery", "-A", "tests.celery.app", "worker"]
+CELERY = [*PYTHON, "-m", "celery", "-A"]
 QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
 
 
-class Worker:
-    """One worker of a queue; it is ready when it has been entered."""
+class Process:
+    """A program of Celery's in a session of its own."""
+
+    def __init__(self, log: Path, *words: str, **env: object) -> None:
+        self.log = log
+        given = {f"DISTLOCK_TEST_{key.upper()}": str(value) for key, value in env.items()}
+        with log.open("w") as out:
+            self.process = subprocess.Popen(
+                [*CELERY, *words],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=os.environ | given,
+                start_new_session=True,
+            )
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the main process."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it with all its processes, as the kernel does when memory is short."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(LIMIT)
+
+    def stop(self) -> None:
+        """End it as an operator does, or by force when that takes too long."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(LIMIT)
+        self.kill()
+
+    def ended(self) -> int:
+        """Wait for its end."""
+        return self.process.wait(LIMIT)
+
+
+class Beat(Process):
+    """The beat of a host, which sends tasks of `beating` with a tag."""
+
+    def __init__(self, log: Path, *, host: str, tag: str) -> None:
+        words = ["tests.celery.beating", "beat", "--scheduler", "celery.beat:Scheduler"]
+        # Without a pid file: they stand for two hosts, each of which would have one of its own.
+        super().__init__(log / f"beat-{host}-{tag}.log", *words, "--pidfile=", host=host, tag=tag)
+
+
+class Worker(Process):
+    """One worker of a queue."""
 
     def __init__(
         self, queue: str, log: Path, *, pool: str = "prefork", concurrency: int = 2, **more: Any
     ) -> None:
         self.queue = queue
         words = [
+            "tests.celery.app",
+            "worker",
             "--pool",
             pool,
             "--concurrency",
@@ -39,18 +88,9 @@ class Worker:
             f"{queue}@%h",
             *QUIET,
         ]
-        env = {f"DISTLOCK_TEST_{key.upper()}": str(value) for key, value in more.items()}
-        self.log = log / f"{queue}-{time.monotonic_ns()}.log"
-        with self.log.open("w") as out:
-            self.process = subprocess.Popen(
-                [*COMMAND, *words],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=os.environ | env,
-                start_new_session=True,
-            )
+        super().__init__(log / f"{queue}-{time.monotonic_ns()}.log", *words, **more)
 
-    def ready(self) -> Worker:
+    def ready(self) -> Self:
         """Wait until it takes tasks."""
         end = time.monotonic() + LIMIT
         name = f"{self.queue}@{os.uname().nodename}"
@@ -58,25 +98,3 @@ class Worker:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()
         return self
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the main process."""
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        """Kill the worker with all its processes, as the kernel does when memory is short."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(LIMIT)
-
-    def stop(self) -> None:
-        """End the worker as an operator does, or by force when that takes too long."""
-        if self.process.poll() is None:
-            self.signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(LIMIT)
-        self.kill()
-
-    def ended(self) -> int:
-        """Wait for its end."""
-        return self.process.wait(LIMIT)
