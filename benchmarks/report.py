@@ -30,6 +30,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "microseconds": "us/save",
         "cpu_ms_per_1000": "client CPU ms/1000",
     },
+    "views": {
+        "adapter": "a view under a lock, one core",
+        "kind": "kind",
+        "per_second": "calls/s",
+        "quartiles": "quartiles",
+        "best": "best",
+        "microseconds": "us/call",
+        "cpu_ms_per_1000": "client CPU ms/1000",
+    },
     "handover": {
         "adapter": "hand-over, hold 2 ms",
         "kind": "kind",

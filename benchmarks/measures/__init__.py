@@ -12,6 +12,7 @@ from .memory import memory
 from .pairs import pairs
 from .renewals import renewals
 from .save import save
+from .views import views
 
 __all__ = ["MEASURES"]
 
@@ -23,4 +24,5 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "memory": memory,
     "renewals": renewals,
     "save": save,
+    "views": views,
 }

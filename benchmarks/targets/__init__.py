@@ -9,6 +9,7 @@ from ..bench import Row
 from .databases import judge_database
 from .redis import judge_redis, judge_redlock
 from .rows import Found, Rows
+from .views import judge_views
 
 __all__ = ["Verdict", "judge"]
 
@@ -46,5 +47,10 @@ def judge(rows: list[Row]) -> list[Verdict]:
     return [
         Verdict(store, what, sign, wanted, got)
         for store in dict.fromkeys(row["store"] for row in rows)
-        for what, sign, wanted, got in _JUDGES.get(store, judge_database)(Rows(rows, store), store)
+        for what, sign, wanted, got in _found(Rows(rows, store), store)
     ]
+
+
+def _found(rows: Rows, store: str) -> Found:
+    yield from _JUDGES.get(store, judge_database)(rows, store)
+    yield from judge_views(rows)

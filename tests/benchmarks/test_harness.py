@@ -45,7 +45,7 @@ def strict(text: str) -> Any:
 def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
     """Measure everything but many leases, for a moment, on SQLite."""
     file = tmp_path / "out.json"
-    measures = "pairs,handover,fairness,failing,save"
+    measures = "pairs,handover,fairness,failing,save,views"
     words = (
         "--stores",
         "sqlite",
@@ -74,6 +74,9 @@ def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
     saves = {row["adapter"]: row["per_second"] for row in rows if row["measure"] == "save"}
     assert saves["VersionedModel.save()"] > 0
     assert saves["plain save()"] > 0
+    assert "locked_view over the bare lock, us of CPU" in {
+        target["what"] for target in written["targets"]
+    }
     for word in ("django-distlock", "bare statements", "pairs/s", "saves/s", "p99 us", "wanted"):
         assert word in done.stdout
 
