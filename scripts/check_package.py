@@ -25,7 +25,10 @@ ESSENTIAL = {
     for path in ("__init__.py", "py.typed", "migrations/__init__.py", "migrations/0001_initial.py")
 }
 # The drivers of stores, and pytest: the app must work where none is installed.
-ABSENT = ("psycopg", "psycopg2", "MySQLdb", "redis", "kazoo", "h11", "celery", "pytest")
+ABSENT = (
+    "psycopg", "psycopg2", "MySQLdb", "redis", "kazoo", "h11", "celery", "prometheus_client",
+    "opentelemetry", "health_check", "pytest",
+)  # fmt: skip
 
 SETTINGS = """
 SECRET_KEY = "only for a moment"
