@@ -22,3 +22,9 @@ def no_connections_left() -> Iterator[None]:
     connections.close_all()
     yield
     connections.close_all()
+
+
+@pytest.fixture
+def prefix(name: str) -> str:
+    """The beginning of names that nobody else uses."""
+    return name[-8:]

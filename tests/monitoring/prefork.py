@@ -40,9 +40,11 @@ def main() -> None:
     """Fork, look, kill one, look, end the other, look."""
     from prometheus_client.multiprocess import mark_process_dead
 
+    from django_distlock import lock
     from django_distlock.contrib import prometheus
 
     prometheus.install()
+    mine = lock("order:3", label="order:{id}").acquire()  # which no child holds
     begun_read, begun = os.pipe()
     end_read, end = os.pipe()
     children = []
@@ -62,6 +64,9 @@ def main() -> None:
     os.write(end, b".")
     os.waitpid(children[1], 0)
     print(scrape())  # it was not killed: it has written that it holds nothing any more
+    assert mine is not None
+    mine.release()
+    print(scrape())
 
 
 if __name__ == "__main__":

@@ -169,9 +169,10 @@ def test_several_processes_are_added_up(tmp_path: Path) -> None:
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "held: 2, acquisitions: 6",
-        "held: 1, acquisitions: 6",
-        "held: 0, acquisitions: 6",
+        "held: 3, acquisitions: 7",
+        "held: 2, acquisitions: 7",
+        "held: 1, acquisitions: 7",
+        "held: 0, acquisitions: 7",
     ]
 
 

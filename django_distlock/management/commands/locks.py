@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -71,7 +74,17 @@ class Command(BaseCommand):
             "Free it in every alias that holds it.",
         )
         _add_limit(releasing)
+        _add_format(releasing)
         releasing.add_argument("--yes", action="store_true", help="Do not ask.")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        try:
+            super().run_from_argv(argv)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Who reads it has seen enough, as `head` has. What is left to be written goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(128 + signal.SIGPIPE)
 
     def handle(self, *args: Any, **options: Any) -> None:
         actions = {"list": self._list, "watch": self._watch, "show": self._show}
@@ -139,17 +152,29 @@ class Command(BaseCommand):
             raise CommandError(f"Nobody holds '{shown(name)}'.")
 
     def _release(self, options: Mapping[str, Any]) -> None:
+        to_program = options["format"] == "json"
+        if to_program and not options["yes"]:
+            raise CommandError("With --format json nothing is asked: add --yes.")
         name, found, failed = self._find(options)
         if len(found) > 1 and not options["all"] and not options["using"]:
             aliases = ", ".join(backend.alias for backend, _ in found)
             raise CommandError(
                 f"'{shown(name)}' is held in {aliases}. Say which by --using, or --all."
             )
-        for backend, info in found:
-            self.stdout.write(as_block(backend.alias, info, _now()))
-            if not options["yes"] and not self._confirmed():
-                raise CommandError("Not released.")
-            self._break(backend, info, options["limit"])
+        freed: list[dict[str, Any]] = []
+        try:
+            for backend, info in found:
+                if not to_program:
+                    self.stdout.write(as_block(backend.alias, info, _now()))
+                if not options["yes"] and not self._confirmed():
+                    raise CommandError("Not released.")
+                self._break(backend, info, options["limit"])
+                freed.append(as_json(backend.alias, info))
+                if not to_program:
+                    self.stdout.write(f"Released in {backend.alias}.")
+        finally:
+            if to_program:
+                self.stdout.write(json.dumps(freed, indent=2))
         self._end(failed)
         if not found:
             raise CommandError(f"Nobody holds '{shown(name)}'.")
@@ -181,7 +206,6 @@ class Command(BaseCommand):
             )
         if answer.error:
             raise CommandError(answer.error) from answer.cause
-        self.stdout.write(f"Released in {backend.alias}.")
 
     def _find(self, options: Mapping[str, Any]) -> tuple[str, Found, list[str]]:
         """Return the name, where it is held, and the aliases that could not be asked."""
