@@ -56,6 +56,10 @@ class Tasks:
         def raises(tag: str) -> str:
             return held_up(tag)
 
+        @task("renewed", on_contention="raise", ttl=3)
+        def renewed(tag: str) -> str:
+            return held_up(tag)
+
         @task("skip", on_contention="skip", default="skipped")
         def skips(tag: str) -> str:
             return held_up(tag)
@@ -146,7 +150,7 @@ class Tasks:
         def soft_plain(tag: str) -> str:
             return held_up(tag)
 
-        self.beaten, self.soft_plain = beaten, soft_plain
+        self.beaten, self.soft_plain, self.renewed = beaten, soft_plain, renewed
         self.holds, self.autoretried, self.once, self.late = holds, autoretried, once, late
         self.late_plain, self.retried, self.soft, self.hard = late_plain, retried, soft, hard
         self.counted, self.fails, self.long = counted, fails, long

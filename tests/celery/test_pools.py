@@ -45,14 +45,14 @@ def tasks(request: pytest.FixtureRequest, worker: Worker) -> Any:
 
 def test_greenlets_exclude_each_other(tasks: Any, board: Board, tag: str) -> None:
     """Also from the outside, and for longer than the ttl: the lock is renewed beside them."""
-    first = send(tasks.raises, tag, QUEUE)
+    first = send(tasks.renewed, tag, QUEUE)
     board.wait_for(tag, "begin")
     for _ in range(2):
         with pytest.raises(LockNotAcquiredError, match="Held by"):
-            send(tasks.raises, tag, QUEUE).get(timeout=LIMIT)
-        time.sleep(0.7)  # twice; the ttl is 1
-    using = tasks.raises.name.split(".")[0]
-    info = locks[using].inspect(f"raise:{tag}")
+            send(tasks.renewed, tag, QUEUE).get(timeout=LIMIT)
+        time.sleep(1.6)  # twice; the ttl is 3
+    using = tasks.renewed.name.split(".")[0]
+    info = locks[using].inspect(f"renewed:{tag}")
     assert info is not None
     assert info.metadata["task_id"] == first.id
     board.open_gate(tag)
