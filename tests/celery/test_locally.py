@@ -22,6 +22,7 @@ from django_distlock import (
 )
 from django_distlock.contrib.celery import current_lease, locked_task
 from django_distlock.contrib.celery.ticket import HEADER, Ticket
+from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
 
 
@@ -48,6 +49,20 @@ def test_the_body_runs_under_its_lock(app: Celery, name: str) -> None:
     assert task.delay(key=name).get() > 0
     assert task.run(name) > 0
     assert not lock(name, using="locmem").locked()
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_metrics_call_it_by_its_template(app: Celery, name: str, once: bool) -> None:
+    @locked_task("report:{key}", using="locmem", app=app, once=once)
+    def task(key: str) -> None: ...
+
+    seen: list[tuple[str, str]] = []
+    stop = listen(lambda measured: seen.append((measured.label, measured.name)))
+    try:
+        task.delay(name).get()
+    finally:
+        stop()
+    assert seen == [("report:{key}", f"report:{name}")] * 2
 
 
 def test_the_self_of_a_bound_task_is_no_argument(app: Celery, name: str) -> None:
