@@ -101,6 +101,17 @@ class Redis(Server):
                 return value
         raise ServerError(f"INFO has no {field!r}")
 
+    @property
+    def role(self) -> str:
+        """``"master"`` or ``"slave"``, or nothing when the answer was cut off.
+
+        Sentinel closes all connections of a server whose role it changes, that of who asks, too.
+        """
+        try:
+            return self.info("role")
+        except ServerError:
+            return ""
+
     def wipe(self) -> None:
         """Remove the data of a server that does not run: it comes back empty."""
         if self.running:

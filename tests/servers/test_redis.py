@@ -137,7 +137,7 @@ class TestRedis:
             replica.wait_for_link()
             wait_until(lambda: "num-slaves\n1" in known(sentinel), "what Sentinel knows")
             master.kill()
-            wait_until(lambda: replica.info("role") == "master", "the replica's promotion")
+            wait_until(lambda: replica.role == "master", "the replica's promotion")
 
     def test_a_cluster(self) -> None:
         with RedisCluster() as cluster:
