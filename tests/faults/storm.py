@@ -28,6 +28,8 @@ from typing import Any
 
 import django
 
+from tests.faults.judging import read
+
 PROCESSES = 6
 TTL = 0.6
 HOLD = 0.04
@@ -35,6 +37,7 @@ STOP = (1.4, 1.6)  # seconds that a process stands still, in ttls
 MOST_STOPPED = 2  # at a time, so that somebody always waits
 PAUSE = (0.05, 0.25)  # seconds between two hits
 HITS = ("kill holder", "stop holder", "kill waiter", "stop waiter")
+GRANTS = 12  # at least, so that there is something to judge however slow the machine is
 PATIENCE = 60.0
 
 STARTING, WAITING, HOLDING, OTHER = b"S", b"W", b"H", b"O"
@@ -226,12 +229,12 @@ class Storm:
                 os.kill(pid, signal.SIGCONT)
 
     def rage(self, seconds: float) -> None:
-        """Hit one after the other, for so many seconds and until each kind was hit."""
+        """Hit one after the other, for so many seconds, and until there is enough to judge."""
         for _ in range(PROCESSES):
             self.fork()
         end = time.monotonic() + seconds
         turns = itertools.cycle(HITS)
-        while time.monotonic() < end or len(self.hits) < len(HITS):
+        while time.monotonic() < end or len(self.hits) < len(HITS) or self.grants() < GRANTS:
             what = next(turns)
             last = time.monotonic() + PATIENCE
             while len(self.stopped) >= MOST_STOPPED or not self.hit(what):
@@ -243,6 +246,10 @@ class Storm:
             while time.monotonic() < pause:
                 time.sleep(0.005)
                 self.wake()
+
+    def grants(self) -> int:
+        """Return how many grants the log tells of by now."""
+        return len({line["token"] for line in read(self.folder / "log") if "token" in line})
 
     def calm(self) -> list[int]:
         """Have all end by themselves, and return their exit codes."""
