@@ -94,6 +94,17 @@ class TestRedlock:
             assert own().locked()
         WAYS[way]()
 
+    def test_the_first_use_while_a_node_swallows_connections(
+        self, nodes: list[Redis], way: str
+    ) -> None:
+        """Leave time for the answers, whichever of the nodes it is: they are asked in an order."""
+        for node in nodes:
+            del locks["own"]
+            assert backend().cluster.shown  # made anew, and connected to none of them
+            node.pause()
+            WAYS[way]()
+            node.resume()
+
     def test_flapping_nodes(self, nodes: list[Redis], way: str) -> None:
         """Go on while one node after the other goes and comes back, without what it knew."""
         tokens: list[int] = []

@@ -9,17 +9,17 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...transactions import INHERITED
-from .asking import Answers, NotAskedError, Operation, QuorumError, Round
+from .asking import Operation, QuorumError
 from .awire import AsyncWire
-from .nodes import CONNECT, OWED, PATIENCE, Cluster, Progress
+from .course import Course, Steps
+from .nodes import Cluster, Progress
 from .ring import IDLE
-from .waiting import WAITING, Turn, rooms
-from .wire import SLICE
+from .waiting import WAITING, Turn
 
 __all__ = ["AsyncRings"]
 
@@ -32,160 +32,44 @@ class AsyncRing:
     """A wire to each node, see `ring.Ring`."""
 
     def __init__(self, cluster: Cluster, limit: float) -> None:
-        from redis import exceptions
+        from redis.exceptions import RedisError
 
-        self._errors = exceptions
-        self._cluster = cluster
+        self._failures = (RedisError, OSError)
         self._wires = [AsyncWire(node, limit) for node in cluster.nodes]
+        self.course = Course(
+            cluster, self._wires, sleep=asyncio.sleep, connect=self._connect, glance=GLANCE
+        )
 
-    async def ask(self, round_: Round) -> Answers:
-        """Carry a round out."""
-        if round_.after:
-            await asyncio.sleep(round_.after)
-        progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
-        packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
-        await self._ask(progress, progress.asked, packed)
-        await self._read(progress, packed)
-        if rest := progress.rest():
-            await self._ask(progress, rest, packed)
-            await self._read(progress, packed)
-        return progress.close(self._cluster.nodes)
-
-    async def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> None:
-        unconnected = []
-        for number in numbers:
-            wire = self._wires[number]
-            if wire.silent_for > PATIENCE:
-                await self._give_up(progress, number, TimeoutError(f"silent for {PATIENCE:g} s"))
-            elif wire.connection.is_connected:
-                await self._send(progress, number, packed)
-            else:
-                unconnected.append(number)
-        if unconnected:
-            await self._connect_all(progress, unconnected, packed)
-
-    async def _connect_all(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> None:
-        """Connect at the same time; once there is a quorum, leave those that take much longer."""
-        tasks = {asyncio.create_task(self._connect(progress, n, packed)): n for n in numbers}
-        started, pending, end = time.monotonic(), set(tasks), progress.end
+    async def _connect(
+        self, progress: Progress, numbers: Sequence[int]
+    ) -> dict[int, Exception | None]:
+        """Connect to all at the same time."""
+        tasks = {number: asyncio.create_task(self._open(progress, number)) for number in numbers}
+        begun, end, pending = time.monotonic(), progress.end, set(tasks.values())
         try:
             while pending and (left := end - time.monotonic()) > 0:
-                done, pending = await asyncio.wait(
+                _, pending = await asyncio.wait(
                     pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
                 )
-                for task in done:
-                    task.result()
-                if progress.enough:
-                    taken = time.monotonic() - started
-                    end = min(end, started + taken + max(CONNECT, 3 * taken))
+                done = [task for task in tasks.values() if task.done()]
+                connected = sum(task.result() is None for task in done)
+                end = min(end, progress.connecting_ends(begun, connected))
         finally:
             for task in pending:
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
-        for task in pending:
-            await self._give_up(progress, tasks[task], TimeoutError("no connection in time"))
+        return {
+            number: TimeoutError("no connection in time") if task in pending else task.result()
+            for number, task in tasks.items()
+        }
 
-    async def _connect(self, progress: Progress, number: int, packed: bytes) -> None:
+    async def _open(self, progress: Progress, number: int) -> Exception | None:
         try:
             await self._wires[number].connect(max(progress.end - time.monotonic(), 0.02))
-        except TimeoutError:
-            await self._give_up(progress, number, TimeoutError("no connection in time"))
-        except (self._errors.RedisError, OSError) as error:
-            await self._give_up(progress, number, error)
-        else:
-            self._cluster.reached(number)
-            await self._send(progress, number, packed)
-
-    async def _send(self, progress: Progress, number: int, packed: bytes) -> None:
-        wire = self._wires[number]
-        if wire.owed >= OWED and not await self._catches_up(wire):
-            progress.got(number, NotAskedError(f"it owes {OWED} answers"))
-            return
-        owed = wire.owed
-        try:
-            await wire.send(packed, len(progress.round.calls))
-        except self._errors.RedisError as error:
-            if progress.may_repeat(number, error):
-                await wire.drop()
-                await self._connect(progress, number, packed)
-            else:
-                await self._give_up(progress, number, error)
-        else:
-            progress.sent(number, owed)
-
-    async def _catches_up(self, wire: AsyncWire) -> bool:
-        """Read what a node that went on has answered by now; tell whether it owes less."""
-        try:
-            await wire.receive(GLANCE)
-        except (self._errors.TimeoutError, TimeoutError):
-            return wire.owed < OWED
-        except (self._errors.RedisError, OSError):
-            await wire.drop()
-            return False
-        return True
-
-    async def _read(self, progress: Progress, packed: bytes) -> None:
-        while True:
-            until = progress.until()
-            now = time.monotonic()
-            if until <= now:
-                return
-            others = bool(progress.fresh)
-            for number in list(progress.pending):
-                waits = number in progress.fresh or not others
-                limit = min(SLICE, until - now) if waits else GLANCE
-                await self._receive(progress, number, packed, limit)
-
-    async def _receive(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
-        wire = self._wires[number]
-        try:
-            answer = await wire.receive(limit)
-        except (self._errors.TimeoutError, TimeoutError):
-            return
-        except (self._errors.RedisError, OSError) as error:
-            await wire.drop()
-            if progress.may_repeat(number, error):
-                progress.pending.remove(number)
-                await self._connect(progress, number, packed)
-            else:
-                await self._give_up(progress, number, error)
-            return
-        if self._errors.NoScriptError in map(type, answer):
-            load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
-            try:
-                await wire.send(b"".join(load), 1)
-                await wire.send(packed, len(progress.round.calls))
-            except self._errors.RedisError as error:
-                await self._give_up(progress, number, error)
-            return
-        progress.got(number, answer)
-
-    async def _give_up(self, progress: Progress, number: int, error: Exception) -> None:
-        await self._wires[number].drop()
-        self._cluster.fail(number, error)
-        progress.got(number, error)
-
-    async def wait(self, turn: Turn) -> bool:
-        """Block as `ring.Ring.wait`."""
-        for number in rooms(self._cluster, turn.key):
-            wire = self._wires[number]
-            if wire.owed:
-                continue
-            packed = b"".join(wire.connection.pack_commands(turn.commands()))
-            try:
-                if not wire.connection.is_connected:
-                    await wire.connect(turn.patience)
-                await wire.wait(packed, turn.patience)
-            except (self._errors.TimeoutError, TimeoutError) as error:
-                await wire.drop()
-                if turn.is_whole:
-                    self._cluster.fail(number, error)
-            except (self._errors.RedisError, OSError):
-                await wire.drop()
-                return False
-            return True
-        return False
+        except self._failures as error:
+            return error
+        return None
 
     async def drop(self) -> None:
         """Close the wires without waiting."""
@@ -196,6 +80,22 @@ class AsyncRing:
         """Close the wires."""
         for wire in self._wires:
             await wire.close()
+
+
+async def _drive(steps: Steps[T]) -> T:
+    """Await the calls of a course, one after the other."""
+    try:
+        call, arguments = next(steps)
+        while True:
+            try:
+                answer = await call(*arguments)
+            except Exception as error:  # noqa: BLE001 - the course's to judge
+                call, arguments = steps.throw(error)
+            else:
+                call, arguments = steps.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 class _LoopRings:
@@ -227,20 +127,16 @@ class _LoopRings:
     async def run(self, operation: Operation[T]) -> T:
         """Carry an operation out, round by round."""
         ring = self._lend()
-        answers: Any = None
         try:
-            while True:
-                answers = await ring.ask(operation.send(answers))
-        except StopIteration as stop:
-            await self._give_back(ring)
-            result: T = stop.value
-            return result
+            result = await _drive(ring.course.carry_out(operation))
         except QuorumError:
             await self._give_back(ring)
             raise
         except BaseException:
             await ring.drop()  # what was sent, and not read, is not known
             raise
+        await self._give_back(ring)
+        return result
 
     async def wait(self, turn: Turn) -> bool:
         """Block on one node; False when there is no place to."""
@@ -249,7 +145,7 @@ class _LoopRings:
         self._places -= 1
         ring = self._lend()
         try:
-            waited = await ring.wait(turn)
+            waited = await _drive(ring.course.wait(turn))
         except BaseException:
             await ring.drop()
             raise

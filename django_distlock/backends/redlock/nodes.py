@@ -13,7 +13,7 @@ from ..redis.location import Place
 from .asking import Answers, NotAskedError, Round
 from .votes import quorum
 
-__all__ = ["CONNECT", "OWED", "PATIENCE", "Cluster", "Node", "Progress"]
+__all__ = ["OWED", "PATIENCE", "Cluster", "Node", "Progress"]
 
 OWED = 32
 """Answers that a node may owe before it is asked no more."""
@@ -147,9 +147,7 @@ class Progress:
         """Note what a node said."""
         self.answers[number] = answer
         self._answered = True
-        if number in self.pending:
-            self.pending.remove(number)
-            self.fresh.discard(number)
+        self.forget(number)
 
     def until(self) -> float:
         """Return until when to wait for who is pending; 0 when not at all."""
@@ -179,11 +177,23 @@ class Progress:
         self._again.add(number)
         return True
 
-    @property
-    def enough(self) -> bool:
-        """Whether a quorum was asked, or has answered."""
+    def forget(self, number: int) -> None:
+        """Take it back that a node was asked: its connection is no more."""
+        if number in self.pending:
+            self.pending.remove(number)
+            self.fresh.discard(number)
+
+    def connecting_ends(self, begun: float, connected: int) -> float:
+        """Return until when to go on connecting, of what began then; so many are ``connected``.
+
+        With a quorum asked or connected, those that take much longer are left behind: time has to
+        be left for the answers.
+        """
         answered = sum(isinstance(each, list) for each in self.answers)
-        return answered + len(self.pending) >= self._quorum
+        if answered + len(self.pending) + connected < self._quorum:
+            return self.end
+        taken = time.monotonic() - begun
+        return min(self.end, begun + taken + max(CONNECT, 3 * taken))
 
     def rest(self) -> list[int]:
         """Return the nodes to ask after all, when those that are up proved to be too few."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...transactions import INHERITED
-from .asking import Answers, NotAskedError, Operation, QuorumError, Round
-from .nodes import OWED, PATIENCE, Cluster, Progress
-from .waiting import WAITING, Turn, rooms
-from .wire import SLICE, Wire
+from .asking import Operation, QuorumError
+from .course import Course, Steps
+from .nodes import Cluster, Progress
+from .waiting import WAITING, Turn
+from .wire import Wire
 
 __all__ = ["Ring", "Rings"]
 
@@ -31,142 +32,52 @@ class Ring:
     """A wire to each node."""
 
     def __init__(self, cluster: Cluster, limit: float) -> None:
-        from redis import exceptions
+        from redis.exceptions import RedisError
 
-        self._errors = exceptions
-        self._cluster = cluster
+        self._failures = (RedisError, OSError)
         self._wires = [Wire(node, limit) for node in cluster.nodes]
+        self.course = Course(
+            cluster, self._wires, sleep=time.sleep, connect=self._connect, glance=0.0
+        )
 
-    def ask(self, round_: Round) -> Answers:
-        """Carry a round out."""
-        if round_.after:
-            time.sleep(round_.after)
-        progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
-        packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
-        self._ask(progress, progress.asked, packed)
-        self._read(progress, packed)
-        if rest := progress.rest():
-            self._ask(progress, rest, packed)
-            self._read(progress, packed)
-        return progress.close(self._cluster.nodes)
-
-    def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> None:
-        unconnected = []
-        for number in numbers:
-            wire = self._wires[number]
-            if wire.owed and wire.silent_for > PATIENCE:
-                self._give_up(progress, number, TimeoutError(f"silent for {PATIENCE:g} s"))
-            elif wire.connection.is_connected:
-                self._send(progress, number, packed)
-            else:
-                unconnected.append(number)
-        for left, number in zip(range(len(unconnected), 0, -1), unconnected, strict=True):
-            limit = max((progress.end - time.monotonic()) / left, 0.02)
-            self._connect(progress, number, packed, limit)
-
-    def _connect(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
-        try:
-            self._wires[number].connect(limit)
-        except (self._errors.RedisError, OSError) as error:
-            self._give_up(progress, number, error)
-        else:
-            self._cluster.reached(number)
-            self._send(progress, number, packed)
-
-    def _send(self, progress: Progress, number: int, packed: bytes) -> None:
-        wire = self._wires[number]
-        if wire.owed >= OWED and not self._catches_up(wire):
-            progress.got(number, NotAskedError(f"it owes {OWED} answers"))
-            return
-        owed = wire.owed
-        try:
-            wire.send(packed, len(progress.round.calls))
-        except self._errors.RedisError as error:
-            if progress.may_repeat(number, error):
-                wire.drop()
-                self._connect(progress, number, packed, max(progress.end - time.monotonic(), 0.02))
-            else:
-                self._give_up(progress, number, error)
-        else:
-            progress.sent(number, owed)
-
-    def _catches_up(self, wire: Wire) -> bool:
-        """Read what a node that went on has answered by now; tell whether it owes less."""
-        try:
-            wire.receive(0)
-        except self._errors.TimeoutError:
-            return wire.owed < OWED
-        except (self._errors.RedisError, OSError):
-            wire.drop()
-            return False
-        return True
-
-    def _read(self, progress: Progress, packed: bytes) -> None:
-        while True:
-            until = progress.until()
+    def _connect(self, progress: Progress, numbers: Sequence[int]) -> dict[int, Exception | None]:
+        """Connect to one node after the other; of each round, some time is left for its answers."""
+        begun, connected = time.monotonic(), 0
+        errors: dict[int, Exception | None] = {}
+        for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
             now = time.monotonic()
-            if until <= now:
-                return
-            others = bool(progress.fresh)
-            for number in list(progress.pending):
-                waits = number in progress.fresh or not others
-                self._receive(progress, number, packed, min(SLICE, until - now) if waits else 0)
-
-    def _receive(self, progress: Progress, number: int, packed: bytes, limit: float) -> None:
-        wire = self._wires[number]
-        try:
-            answer = wire.receive(limit)
-        except self._errors.TimeoutError:
-            return
-        except (self._errors.RedisError, OSError) as error:
-            wire.drop()
-            if progress.may_repeat(number, error):
-                progress.pending.remove(number)
-                self._connect(progress, number, packed, max(progress.end - time.monotonic(), 0.02))
+            share = (progress.end - now) / (left + 1)
+            limit = min(share, progress.connecting_ends(begun, connected) - now)
+            try:
+                self._wires[number].connect(max(limit, 0.02))
+            except self._failures as error:
+                errors[number] = error
             else:
-                self._give_up(progress, number, error)
-            return
-        if self._errors.NoScriptError in map(type, answer):
-            load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
-            try:
-                wire.send(b"".join(load), 1)
-                wire.send(packed, len(progress.round.calls))
-            except self._errors.RedisError as error:
-                self._give_up(progress, number, error)
-            return
-        progress.got(number, answer)
-
-    def _give_up(self, progress: Progress, number: int, error: Exception) -> None:
-        self._wires[number].drop()
-        self._cluster.fail(number, error)
-        progress.got(number, error)
-
-    def wait(self, turn: Turn) -> bool:
-        """Block on one node; False when there is none to block on."""
-        for number in rooms(self._cluster, turn.key):
-            wire = self._wires[number]
-            if wire.owed:
-                continue
-            packed = b"".join(wire.connection.pack_commands(turn.commands()))
-            try:
-                if not wire.connection.is_connected:
-                    wire.connect(turn.patience)
-                wire.wait(packed, turn.patience)
-            except self._errors.TimeoutError as error:
-                wire.drop()
-                if turn.is_whole:
-                    self._cluster.fail(number, error)
-            except (self._errors.RedisError, OSError):
-                wire.drop()
-                return False  # the next attempt says what is the matter, if anything still is
-            return True
-        return False
+                errors[number] = None
+                connected += 1
+        return errors
 
     def close(self) -> None:
         """Close the wires."""
         for wire in self._wires:
             with suppress(OSError):
                 wire.drop()
+
+
+def _drive(steps: Steps[T]) -> T:
+    """Make the calls of a course, one after the other."""
+    try:
+        call, arguments = next(steps)
+        while True:
+            try:
+                answer = call(*arguments)
+            except Exception as error:  # noqa: BLE001 - the course's to judge
+                call, arguments = steps.throw(error)
+            else:
+                call, arguments = steps.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 class Rings:
@@ -183,19 +94,15 @@ class Rings:
         """Carry an operation out, round by round."""
         ring = self._lend()
         try:
-            answers: Any = None
-            while True:
-                answers = ring.ask(operation.send(answers))
-        except StopIteration as stop:
-            self._give_back(ring)
-            result: T = stop.value
-            return result
+            result = _drive(ring.course.carry_out(operation))
         except QuorumError:
             self._give_back(ring)
             raise
         except BaseException:
             ring.close()  # what was sent, and not read, is not known
             raise
+        self._give_back(ring)
+        return result
 
     def wait(self, turn: Turn) -> bool:
         """Block on one node; False when there is no place to."""
@@ -204,7 +111,7 @@ class Rings:
         try:
             ring = self._lend()
             try:
-                waited = ring.wait(turn)
+                waited = _drive(ring.course.wait(turn))
             except BaseException:
                 ring.close()
                 raise

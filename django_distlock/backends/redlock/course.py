@@ -1,0 +1,211 @@
+"""How a round is carried out on the wires of a ring, call by call; pure but for the clock.
+
+A course is a generator. It yields a call of a wire, and is sent what that returned, or has its
+error thrown in. `ring.py` makes the calls at once, in a thread; `aring.py` awaits them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from .asking import Answers, NotAskedError, Operation, Round
+from .nodes import OWED, PATIENCE, Cluster, Progress
+from .waiting import Turn, rooms
+from .wire import SLICE
+
+__all__ = ["Call", "Course", "Line", "Steps"]
+
+T = TypeVar("T")
+
+Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
+"""What to call, and its arguments."""
+Steps: TypeAlias = Generator[Call, Any, T]
+
+
+class Line(Protocol):
+    """What is called of a `Wire` or an `AsyncWire`."""
+
+    connection: Any
+    owed: int
+
+    @property
+    def silent_for(self) -> float: ...
+    def connect(self, limit: float) -> Any: ...
+    def send(self, packed: bytes, expected: int) -> Any: ...
+    def receive(self, limit: float) -> Any: ...
+    def wait(self, packed: bytes, limit: float) -> Any: ...
+    def drop(self) -> Any: ...
+
+
+class Course:
+    """What is done with the wires of one ring.
+
+    ``connect`` opens the wires of some nodes for a round, and returns what went wrong with each;
+    ``glance`` is how many seconds a look at an answer takes that is not waited for.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wires: Sequence[Line],
+        *,
+        sleep: Callable[[float], Any],
+        connect: Callable[[Progress, Sequence[int]], Any],
+        glance: float,
+    ) -> None:
+        from redis import exceptions
+
+        self._failures = (exceptions.RedisError, OSError)
+        self._overdue = (exceptions.TimeoutError, TimeoutError)
+        self._no_script = exceptions.NoScriptError
+        self._cluster = cluster
+        self._wires = wires
+        self._sleep, self._connect_all, self._glance = sleep, connect, glance
+
+    def carry_out(self, operation: Operation[T]) -> Steps[T]:
+        """Carry an operation out, round by round."""
+        answers: Any = None
+        while True:
+            try:
+                round_ = operation.send(answers)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answers = yield from self.ask(round_)
+
+    def ask(self, round_: Round) -> Steps[Answers]:
+        """Carry a round out."""
+        if round_.after:
+            yield self._sleep, (round_.after,)
+        progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
+        packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
+        yield from self._ask(progress, progress.asked, packed)
+        yield from self._read(progress, packed)
+        if rest := progress.rest():
+            yield from self._ask(progress, rest, packed)
+            yield from self._read(progress, packed)
+        return progress.close(self._cluster.nodes)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> Steps[None]:
+        unconnected = []
+        for number in numbers:
+            wire = self._wires[number]
+            if wire.silent_for > PATIENCE:
+                silent = TimeoutError(f"silent for {PATIENCE:g} s")
+                yield from self._give_up(progress, number, silent)
+            elif not wire.connection.is_connected:
+                unconnected.append(number)
+            elif wire.owed >= OWED and not (yield from self._catches_up(wire)):
+                progress.got(number, NotAskedError(f"it owes {OWED} answers"))
+            else:
+                owed = wire.owed
+                try:
+                    yield wire.send, (packed, len(progress.round.calls))
+                except self._failures as error:
+                    yield from self._failed(progress, number, error, packed)
+                else:
+                    progress.sent(number, owed)
+        if unconnected:
+            yield from self._connect(progress, unconnected, packed)
+
+    def _connect(self, progress: Progress, numbers: Sequence[int], packed: bytes) -> Steps[None]:
+        errors: Mapping[int, Exception | None] = yield self._connect_all, (progress, numbers)
+        connected = []
+        for number, error in errors.items():
+            if error is None:
+                self._cluster.reached(number)
+                connected.append(number)
+            else:
+                yield from self._give_up(progress, number, error)
+        if connected:
+            yield from self._ask(progress, connected, packed)
+
+    def _catches_up(self, wire: Line) -> Steps[bool]:
+        """Read what a node that went on has answered by now; tell whether it owes less."""
+        try:
+            yield wire.receive, (self._glance,)
+        except self._overdue:
+            return wire.owed < OWED
+        except self._failures:
+            yield wire.drop, ()
+            return False
+        return True
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _read(self, progress: Progress, packed: bytes) -> Steps[None]:
+        while True:
+            until = progress.until()
+            now = time.monotonic()
+            if until <= now:
+                return
+            others = bool(progress.fresh)
+            for number in list(progress.pending):
+                waits = number in progress.fresh or not others
+                limit = min(SLICE, until - now) if waits else self._glance
+                try:
+                    answer = yield self._wires[number].receive, (limit,)
+                except self._overdue:
+                    continue
+                except self._failures as error:
+                    yield from self._failed(progress, number, error, packed)
+                    continue
+                if self._no_script in map(type, answer):
+                    yield from self._load(progress, number, packed)
+                else:
+                    progress.got(number, answer)
+
+    def _load(self, progress: Progress, number: int, packed: bytes) -> Steps[None]:
+        """Send a node the script, and the question once more."""
+        wire = self._wires[number]
+        load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
+        try:
+            yield wire.send, (b"".join(load), 1)
+            yield wire.send, (packed, len(progress.round.calls))
+        except self._failures as error:
+            yield from self._give_up(progress, number, error)
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    def _failed(
+        self, progress: Progress, number: int, error: Exception, packed: bytes
+    ) -> Steps[None]:
+        """Ask once more, on a new connection, a node that has closed the one there was."""
+        if progress.may_repeat(number, error):
+            yield self._wires[number].drop, ()
+            progress.forget(number)
+            yield from self._connect(progress, [number], packed)
+        else:
+            yield from self._give_up(progress, number, error)
+
+    def _give_up(self, progress: Progress, number: int, error: Exception) -> Steps[None]:
+        yield self._wires[number].drop, ()
+        self._cluster.fail(number, error)
+        progress.got(number, error)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait(self, turn: Turn) -> Steps[bool]:
+        """Block on one node; False when there is none to block on."""
+        for number in rooms(self._cluster, turn.key):
+            wire = self._wires[number]
+            if wire.owed:
+                continue
+            packed = b"".join(wire.connection.pack_commands(turn.commands()))
+            try:
+                if not wire.connection.is_connected:
+                    yield wire.connect, (turn.patience,)
+                yield wire.wait, (packed, turn.patience)
+            except self._overdue as error:
+                yield wire.drop, ()
+                if turn.is_whole:
+                    self._cluster.fail(number, error)
+            except self._failures:
+                yield wire.drop, ()
+                return False  # the next attempt says what is the matter, if anything still is
+            return True
+        return False
