@@ -13,6 +13,7 @@ from django_distlock import (
     LockBackendError,
     lock,
 )
+from django_distlock.values import Claim, Grant
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import (
     row,
@@ -96,3 +97,34 @@ def test_a_server_that_hangs_is_told_in_time(own: Place, rows: str, name: str) -
     assert time.monotonic() - began < COMMAND + 0.6
     own.server.resume()
     taken(name, rows, wait=5).release()
+
+
+@pytest.mark.parametrize("verb", ["renew", "release"])
+def test_a_lease_on_a_server_that_hangs_is_given_up(
+    own: Place, rows: str, name: str, verb: str
+) -> None:
+    """Whether it was done is not known; the session is closed, which frees the lock in any case."""
+    lease = taken(name, rows, renew=False)
+    own.server.pause()
+    with pytest.raises(LockBackendError, match="no answer"):
+        getattr(lease, verb)()
+    own.server.resume()
+    taken(name, rows, wait=5).release()
+    if verb == "renew":
+        with pytest.raises(LeaseLostError):
+            lease.renew()
+
+
+def test_an_owner_whose_session_has_ended_is_granted_the_lock_anew(
+    own: Place, rows: str, name: str
+) -> None:
+    backend = row(rows)
+    claim = Claim(name, backend.key(name), "mine", 20.0)
+    first = backend.try_acquire(claim, 1.0)
+    assert backend.try_acquire(claim, 1.0) == first
+    own.end_sessions()
+    again = backend.try_acquire(claim, 1.0)
+    assert isinstance(first, Grant)
+    assert isinstance(again, Grant)
+    assert again.fencing_token > first.fencing_token
+    assert backend.release(claim)

@@ -179,10 +179,7 @@ class PostgreSQL(Dialect):
     def cancel(self, session: Session, other: Session, limit: float) -> None:
         raw: Any = session.connection.connection
         with session.connection.wrap_database_errors:
-            if hasattr(raw, "cancel_safe"):
-                raw.cancel_safe(timeout=limit)
-            else:
-                raw.cancel()
+            raw.cancel_safe(timeout=limit)
 
     def holder(self, session: Session, key: str) -> Row | None:
         rows = session.fetch(f"{HELD} WHERE r.digest = %(key)s", {"key": key})

@@ -210,7 +210,8 @@ class Session:
         if self.until < now:
             return True
         descriptor = descriptor_of(self.connection.connection)
-        if self.sent or descriptor is None or descriptor < 0 or _CLOSED is None:
+        # Without a token it waits, or has just been lent: then its user finds out.
+        if self.token is None or descriptor is None or descriptor < 0 or _CLOSED is None:
             return False
         poll = select.poll()
         poll.register(descriptor, _CLOSED)
