@@ -243,7 +243,7 @@ def test_a_holder_with_much_to_tell(store: str, name: str) -> None:
 class Blind(asyncio.SelectorEventLoop):
     """An event loop that cannot watch sockets, as that of Windows."""
 
-    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]
         raise NotImplementedError
 
 
