@@ -13,7 +13,7 @@ from django.test import RequestFactory
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_distlock import Lease, LeaseLostError, lock
+from django_distlock import Lease, LeaseLostError, LockNotHeldError, lock
 from django_distlock.testing import lose
 from django_distlock.views import locked_view
 from tests.unit.tools import Down, UnitBackend, eventually, in_thread
@@ -94,6 +94,15 @@ def test_a_list_and_a_file(backend: UnitBackend) -> None:
     assert file.closed
 
 
+def test_read_on_after_its_end(streams: Streams) -> None:
+    """As a server does that looks whether there is more; the lock is somebody else's by then."""
+    pieces = iter(streams.respond())
+    assert list(pieces) == PIECES
+    with lock("a", using=streams.backend.alias):
+        assert list(pieces) == []
+        assert streams.backend.count("release") == 1
+
+
 def test_through_middleware_that_wraps_the_pieces(streams: Streams) -> None:
     middleware = [f"{GZipMiddleware.__module__}.GZipMiddleware"]
     with page(streams.view(), MIDDLEWARE=middleware) as client:
@@ -136,6 +145,15 @@ def test_a_lost_lease_cuts_the_stream_off(streams: Streams) -> None:
         next(pieces)
     response.close()
     assert streams.events == ["one held", "end free"]
+
+
+def test_a_stream_that_was_cut_off_stays_so(streams: Streams) -> None:
+    pieces = iter(streams.respond())
+    assert next(pieces) == b"one"
+    lose("a", using=streams.backend.alias)
+    for _ in range(2):
+        with pytest.raises(LockNotHeldError):  # at first a LeaseLostError
+            next(pieces)
 
 
 def test_a_loss_that_the_release_finds_cuts_it_off_at_the_end(streams: Streams) -> None:

@@ -12,10 +12,10 @@ from django.core.asgi import get_asgi_application
 from django.http import HttpRequest, StreamingHttpResponse
 from django.test import Client, RequestFactory
 
-from django_distlock import LeaseLostError
+from django_distlock import LeaseLostError, LockNotHeldError
 from django_distlock.testing import lose
 from django_distlock.views import locked_view
-from tests.unit.tools import eventually
+from tests.unit.tools import Down, eventually
 from tests.views.pieces import ALL, PIECES, Streams
 from tests.views.site import page
 
@@ -213,3 +213,98 @@ def test_an_asynchronous_stream_on_a_synchronous_server(streams: Streams) -> Non
         assert b"".join(response) == b"onetwothree"
     assert streams.events == ALL
     assert not streams.backend.holds("a")
+
+
+class Pieces:
+    """An asynchronous iterator that is no generator, and so cannot be closed."""
+
+    def __init__(self) -> None:
+        self._left = list(PIECES)
+
+    def __aiter__(self) -> Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop(0)
+
+
+async def respond(streams: Streams, parts: Any, **options: Any) -> StreamingHttpResponse:
+    """Return a response of which nothing was sent yet."""
+
+    async def view(request: HttpRequest) -> StreamingHttpResponse:
+        return StreamingHttpResponse(parts)
+
+    locked: Any = locked_view("a", using=streams.backend.alias, **options)(view)
+    return cast("StreamingHttpResponse", await locked(RequestFactory().get("/")))
+
+
+async def read(response: StreamingHttpResponse) -> list[bytes]:
+    """Read a response to its end."""
+    return [bytes(piece) async for piece in response.streaming_content]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_iterator_that_cannot_be_closed(streams: Streams, begun: bool) -> None:
+    async def main() -> None:
+        response = await respond(streams, Pieces())
+        if begun:
+            assert await anext(aiter(response.streaming_content)) == b"one"  # type: ignore[arg-type]
+        assert streams.backend.holds("a")
+        await asyncio.to_thread(response.close)
+        assert not streams.backend.holds("a")
+
+    asyncio.run(main())
+
+
+def test_an_asynchronous_stream_read_on_after_its_end(streams: Streams) -> None:
+    async def main() -> None:
+        response = await respond(streams, Pieces())
+        assert await read(response) == PIECES
+        assert await read(response) == []
+        assert streams.backend.count("release") == 1
+
+    asyncio.run(main())
+
+
+def test_an_asynchronous_stream_that_was_cut_off_stays_so(streams: Streams) -> None:
+    async def main() -> None:
+        response = await respond(streams, Pieces())
+        lose("a", using=streams.backend.alias)
+        for _ in range(2):
+            with pytest.raises(LockNotHeldError):  # at first a LeaseLostError
+                await read(response)
+
+    asyncio.run(main())
+
+
+def test_a_store_that_fails_at_the_end_of_an_asynchronous_stream(
+    streams: Streams, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams.backend.before["release"] += [Down()]
+
+    async def main() -> None:
+        assert await read(await respond(streams, Pieces())) == PIECES
+
+    asyncio.run(main())
+    assert "After a streaming response: The store failed at release" in caplog.text
+
+
+def test_a_reader_that_is_dropped_in_the_middle_of_a_piece(streams: Streams) -> None:
+    """As a server drops its coroutines when its loop ends: nobody will await anything any more."""
+
+    class Endless(Pieces):
+        async def __anext__(self) -> bytes:
+            await asyncio.sleep(60)
+            return b""
+
+    async def main() -> None:
+        response = await respond(streams, Endless())
+        reading = vars(response)["_iterator"].__anext__()
+        reading.send(None)
+        assert streams.backend.holds("a")
+        reading.close()
+        assert eventually(lambda: not streams.backend.holds("a"), 3)
+
+    asyncio.run(main())
