@@ -140,7 +140,7 @@ class Contender:
 
 
 @pytest.mark.parametrize("size", [3, 5])
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_one_holds_and_its_token_is_the_greatest(size: int, data: st.DataObject) -> None:
     nodes = [Model(data.draw(st.integers(990, 1010))) for _ in range(size)]
