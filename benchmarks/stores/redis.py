@@ -39,8 +39,12 @@ class Nodes(Store):
         return {
             "DATABASES": {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
             "CACHES": {"default": {"BACKEND": CACHE, "LOCATION": urls[0]}},
-            "DISTLOCKS": {"default": alias(self.kind, where)},
+            "DISTLOCKS": {"default": alias(self.kind, where), **self.others(where)},
         }
+
+    def others(self, where: str | list[str]) -> dict[str, Any]:
+        """Return more aliases."""
+        return {}
 
     def pids(self) -> list[int]:
         return [pid for server in self.servers for pid in server.pids]
@@ -81,6 +85,12 @@ class OneRedis(Nodes):
     backend = "redis"
     kind = "redis.Redis"
     count = 1
+
+    def others(self, where: str | list[str]) -> dict[str, Any]:
+        scriptless = alias(self.kind, where)
+        return {
+            "scriptless": {**scriptless, "PREFIX": "scriptless", "OPTIONS": {"SCRIPTING": False}}
+        }
 
 
 class Redlock(Nodes):

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...adapter import Backend
 from ..ours import Ours
 
-__all__ = ["OursRedis", "OursRedlock"]
+__all__ = ["OursRedis", "OursRedlock", "OursScriptless"]
 
 
 class OursRedis(Ours):
@@ -28,6 +28,13 @@ class OursRedis(Ours):
 
         locks.close_all()
         super().close()
+
+
+class OursScriptless(OursRedis):
+    """The same without scripts, on servers that forbid them."""
+
+    name = "django-distlock, no scripts"
+    alias = "scriptless"
 
 
 class OursRedlock(OursRedis):

@@ -1,0 +1,281 @@
+"""Redlock's wires: sockets that are full, slow or closed, TLS, and redis-py's own parser."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import connection
+from redis import exceptions as kinds
+
+from django_distlock import Lock, lock, locks
+from django_distlock.backends.redis.location import locate
+from django_distlock.backends.redlock import stream as module
+from django_distlock.backends.redlock.nodes import Node
+from django_distlock.backends.redlock.stream import Stream
+from django_distlock.backends.redlock.wire import SLICE, Wire
+from tests.backends.tools import lock_alias
+from tests.proxy import Proxy
+from tests.redlock import NODES
+from tests.servers import Redis
+
+BACKEND = "django_distlock.backends.redlock.RedlockBackend"
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "on a wire"
+MUCH = b"x" * 8_000_000  # more than the system's buffers take
+
+
+# -- the stream, which passes redis-py by ----------------------------------------------------------
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Stream, socket.socket]]:
+    """Give a stream, and the server's end of it."""
+    import hiredis
+
+    ours, theirs = socket.socketpair()
+    reader = hiredis.Reader(
+        protocolError=kinds.InvalidResponse,
+        replyError=kinds.ResponseError,
+        notEnoughData=module._MISSING,
+    )
+    with ours, theirs:
+        yield Stream(ours, reader), theirs
+
+
+def test_a_message_larger_than_the_buffers(ends: tuple[Stream, socket.socket]) -> None:
+    stream, server = ends
+    read: list[int] = []
+
+    def drain() -> None:
+        while sum(read) < len(MUCH):
+            read.append(len(server.recv(1 << 20)))
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    stream.send(MUCH, 10.0)
+    thread.join(10)
+    assert sum(read) == len(MUCH)
+    server.sendall(b"+OK\r\n")
+    assert stream.read(1.0) == b"OK"
+
+
+def test_a_server_that_reads_nothing(ends: tuple[Stream, socket.socket]) -> None:
+    stream, _ = ends
+    for _ in range(2):  # with the buffers empty, and full
+        with pytest.raises(kinds.TimeoutError, match="writing"):
+            stream.send(MUCH, 0.02)
+
+
+def test_a_server_that_has_gone(ends: tuple[Stream, socket.socket]) -> None:
+    stream, server = ends
+    server.close()
+    with pytest.raises(kinds.ConnectionError, match="closed"):
+        stream.read(1.0)
+    with pytest.raises(kinds.ConnectionError, match="writing"):
+        stream.send(MUCH, 1.0)
+
+
+def test_an_answer_in_pieces_and_one_that_does_not_come(ends: tuple[Stream, socket.socket]) -> None:
+    stream, server = ends
+    server.sendall(b"*2\r\n$3\r\nab")
+    with pytest.raises(kinds.TimeoutError, match="reading"):
+        stream.read(0.01)
+    server.sendall(b"c\r\n:7\r\n-ERR no\r\n")
+    assert stream.read(1.0) == [b"abc", 7]
+    assert isinstance(stream.read(1.0), kinds.ResponseError)
+
+
+def test_a_socket_that_was_closed_under_it(ends: tuple[Stream, socket.socket]) -> None:
+    stream, _ = ends
+    stream._sock.close()
+    with pytest.raises(kinds.ConnectionError, match="reading"):
+        stream.read(0.0)
+
+
+# -- a wire, with each way to read it --------------------------------------------------------------
+
+WAYS = ["hiredis", "redis-py", "tls"]
+
+
+@pytest.fixture(scope="module")
+def encrypted() -> Iterator[list[Redis]]:
+    """Start three servers that speak TLS only."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Redis(tls=True, persistent=False)) for _ in range(3)]
+
+
+@pytest.fixture(params=WAYS)
+def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """Give an open wire, read in one of the ways."""
+    how = request.param
+    server = request.getfixturevalue("encrypted")[0] if how == "tls" else NODES[0]
+    made = Wire(Node(0, locate("test", server.url(), {})), 5.0)
+    if how == "redis-py":  # as where hiredis is not installed
+        kind: Any = connection
+        monkeypatch.setitem(sys.modules, "hiredis", None)
+        made.connection = kind.Connection(
+            host=server.host, port=server.port, protocol=2, parser_class=kind._RESP2Parser
+        )
+    made.connect(5.0)
+    assert (made._stream is not None) is (how == "hiredis")
+    yield made
+    made.drop()
+
+
+def packed(wire: Wire, *commands: tuple[Any, ...]) -> bytes:
+    """Return commands as they are sent."""
+    return b"".join(wire.connection.pack_commands(commands))
+
+
+def test_answers_and_errors(wire: Wire) -> None:
+    commands = (("ECHO", "x"), ("EVALSHA", "0" * 40, 0), ("ECHO", "y"))
+    wire.send(packed(wire, *commands), 3)
+    assert wire.owed == 3
+    first, error, last = wire.receive(5.0)
+    assert (first, last, wire.owed) == (b"x", b"y", 0)
+    assert isinstance(error, kinds.NoScriptError)
+
+
+def test_what_is_owed_is_read_before_the_next(wire: Wire) -> None:
+    wire.send(packed(wire, ("BLPOP", "nobody writes here", 0.2), ("ECHO", "x")), 2)
+    for limit in (SLICE, 0.01):
+        with pytest.raises(kinds.TimeoutError):
+            wire.receive(limit)
+    assert wire.silent_for > 0
+    wire.send(packed(wire, ("ECHO", "y")), 1)
+    assert wire.owed == 3
+    assert wire.receive(5.0) == [b"y"]
+    assert wire.silent_for == 0
+
+
+def test_a_wait_whose_note_cannot_be_written(wire: Wire) -> None:
+    """A hint is lost by that, and nothing else; a wait that is no wait is an error."""
+    wire.wait(packed(wire, ("NO SUCH",), ("BLPOP", "nobody writes here", 0.01)), 5.0)
+    with pytest.raises(kinds.ResponseError):
+        wire.wait(packed(wire, ("ECHO", "x"), ("NO SUCH",)), 5.0)
+
+
+# -- locks over such wires -------------------------------------------------------------------------
+
+
+def use(guard: Lock) -> list[int]:
+    """Take a lock, wait for it in a thread, and take it in a task; return the tokens."""
+    tokens = []
+
+    def take() -> None:
+        with guard as lease:
+            lease.renew()
+            tokens.append(lease.fencing_token)
+
+    with guard as lease:
+        tokens.append(lease.fencing_token)
+        waiter = threading.Thread(target=take)
+        waiter.start()
+        waiter.join(0.1)
+        assert waiter.is_alive()
+        assert [info.fencing_token for info in locks["own"].held(NAME)] == tokens
+    waiter.join(20)
+    assert not waiter.is_alive()
+
+    async def main() -> None:
+        async with guard as lease:
+            await lease.arenew()
+            tokens.append(lease.fencing_token)
+
+    asyncio.run(main())
+    return tokens
+
+
+@contextmanager
+def on(urls: list[str], **options: Any) -> Iterator[Lock]:
+    """Give the lock of these tests, on these servers."""
+    with lock_alias("own", BACKEND=BACKEND, LOCATION=urls, PREFIX="wires", OPTIONS=options):
+        yield lock(NAME, using="own", ttl=20.0, wait=20.0)
+
+
+def test_locks_over_tls(encrypted: list[Redis]) -> None:
+    # Each connection takes 25 ms of computing here, and as much there.
+    patient = {"NODE_TIMEOUT": 5.0, "COMMAND_TIMEOUT": 10.0}
+    with on([node.url() for node in encrypted], **patient) as guard:
+        tokens = use(guard)
+    assert len(tokens) == 3
+    assert tokens == sorted(set(tokens))
+
+
+def test_locks_where_hiredis_is_not_installed() -> None:
+    program = """
+import sys
+sys.modules["hiredis"] = None
+import django
+django.setup()
+from tests.redis.test_redlock_wires import on, use
+with on(sys.argv[1:]) as guard:
+    tokens = use(guard)
+    assert len(tokens) == 3 and tokens == sorted(set(tokens)), tokens
+    from django_distlock import locks
+    wires = [wire for ring in locks["own"]._rings._idle for wire in ring._wires]
+    assert wires and all(wire._stream is None for wire in wires)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *(node.url() for node in NODES[:3])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# -- waiting while the node goes ------------------------------------------------------------------
+
+
+@pytest.fixture
+def between() -> Iterator[list[Proxy]]:
+    """Stand before three of the servers."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Proxy(node.port)) for node in NODES[:3]]
+
+
+@pytest.mark.parametrize("world", ["sync", "async"])
+@pytest.mark.parametrize("what", ["reset", "hang"])
+def test_the_node_that_is_waited_at_goes(between: list[Proxy], world: str, what: str) -> None:
+    """Be granted the lock all the same, by the others' votes."""
+    urls = [f"redis://{proxy.host}:{proxy.port}/0" for proxy in between]
+    with on(urls) as guard:
+
+        async def in_a_task() -> None:
+            async with guard:
+                pass
+
+        def in_a_thread() -> None:
+            with guard:
+                pass
+
+        work: Callable[[], None] = {
+            "sync": in_a_thread,
+            "async": lambda: asyncio.run(in_a_task()),
+        }[world]
+        with guard:
+            faults = [
+                proxy.fault(b"BLPOP", then="reset" if what == "reset" else "hang")
+                for proxy in between
+            ]
+            waiter = threading.Thread(target=work)
+            waiter.start()
+            while not any(fault.happened.is_set() for fault in faults):
+                time.sleep(0.01)
+                assert waiter.is_alive()
+        waiter.join(15)
+        assert not waiter.is_alive()
+        assert not guard.locked()
