@@ -162,6 +162,7 @@ class Storm:
         self.stopped: dict[int, float] = {}  # until when
         self.born = 0
         self.hits: Counter[str] = Counter()
+        self.late = 0.0  # by how much the machine has woken us too late, at most
 
     def fork(self) -> None:
         """Start one more process."""
@@ -243,8 +244,9 @@ class Storm:
                 time.sleep(0.002)
                 self.wake()
             pause = time.monotonic() + random.uniform(*PAUSE)
-            while time.monotonic() < pause:
+            while (now := time.monotonic()) < pause:
                 time.sleep(0.005)
+                self.late = max(self.late, time.monotonic() - now - 0.005)
                 self.wake()
 
     def grants(self) -> int:
@@ -278,7 +280,7 @@ def main(alias: str, seconds: float, folder: Path) -> None:
     except BaseException:
         storm.end()
         raise
-    sys.stdout.write(json.dumps({"hits": storm.hits, "codes": codes}))
+    sys.stdout.write(json.dumps({"hits": storm.hits, "codes": codes, "late": storm.late}))
 
 
 if __name__ == "__main__":

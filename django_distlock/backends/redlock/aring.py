@@ -47,13 +47,14 @@ class AsyncRing:
         tasks = {number: asyncio.create_task(self._open(progress, number)) for number in numbers}
         begun, end, pending = time.monotonic(), progress.end, set(tasks.values())
         try:
-            while pending and (left := end - time.monotonic()) > 0:
+            while pending:
+                connected = sum(task.done() and task.result() is None for task in tasks.values())
+                end = min(end, progress.connecting_ends(begun, connected))
+                if (left := end - time.monotonic()) <= 0:
+                    break
                 _, pending = await asyncio.wait(
                     pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
                 )
-                done = [task for task in tasks.values() if task.done()]
-                connected = sum(task.result() is None for task in done)
-                end = min(end, progress.connecting_ends(begun, connected))
         finally:
             for task in pending:
                 task.cancel()

@@ -94,13 +94,11 @@ class Course:
         unconnected = []
         for number in numbers:
             wire = self._wires[number]
-            if wire.silent_for > PATIENCE:
-                silent = TimeoutError(f"silent for {PATIENCE:g} s")
-                yield from self._give_up(progress, number, silent)
+            late = wire.owed and (wire.owed >= OWED or wire.silent_for > PATIENCE)
+            if late and not (yield from self._catches_up(wire)):
+                progress.got(number, NotAskedError(f"it owes {OWED} answers"))
             elif not wire.connection.is_connected:
                 unconnected.append(number)
-            elif wire.owed >= OWED and not (yield from self._catches_up(wire)):
-                progress.got(number, NotAskedError(f"it owes {OWED} answers"))
             else:
                 owed = wire.owed
                 try:
@@ -125,14 +123,19 @@ class Course:
             yield from self._ask(progress, connected, packed)
 
     def _catches_up(self, wire: Line) -> Steps[bool]:
-        """Read what a node that went on has answered by now; tell whether it owes less."""
+        """Read what a node that went on has answered by now; tell whether it can be asked.
+
+        One that has not said a word for a long time is taken to be cut off, and connected to anew.
+        """
+        owed = wire.owed
         try:
             yield wire.receive, (self._glance,)
         except self._overdue:
+            if wire.owed == owed and wire.silent_for > PATIENCE:
+                yield wire.drop, ()
             return wire.owed < OWED
         except self._failures:
             yield wire.drop, ()
-            return False
         return True
 
     # -- reading -----------------------------------------------------------------------------------

@@ -1,0 +1,223 @@
+"""Redlock's rings: nodes that owe answers, interrupted operations, more waiters than places."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import pytest
+
+from django_distlock import Lock, LockBackendError, lock, locks
+from django_distlock.backends.redlock import RedlockBackend, aring, course, ring
+from django_distlock.backends.redlock.asking import room
+from django_distlock.backends.redlock.looking import QuorumInfo
+from django_distlock.backends.redlock.wire import Wire
+from tests.backends.tools import lock_alias
+from tests.redlock import NODES
+from tests.servers import chosen
+
+BACKEND = "django_distlock.backends.redlock.RedlockBackend"
+NAME = "on a ring"
+
+
+def own(wait: float = 0) -> Lock:
+    """Return the lock of these tests."""
+    return lock(NAME, using="own", ttl=30.0, wait=wait)
+
+
+def backend() -> RedlockBackend:
+    """Return the alias's backend."""
+    found = locks["own"]
+    assert isinstance(found, RedlockBackend)
+    return found
+
+
+async def once(way: str, wait: float = 0) -> None:
+    """Take and free the lock, here or on this event loop."""
+    if way == "async":
+        async with own(wait):
+            pass
+    else:
+        with own(wait):
+            pass
+
+
+def start(way: str) -> threading.Thread:
+    """Have a thread wait for the lock, in either world."""
+    thread = threading.Thread(target=lambda: asyncio.run(once(way, 20.0)))
+    thread.start()
+    return thread
+
+
+def soon(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def the_alias() -> Iterator[None]:
+    """Give each test an alias on the five servers of this run; all of them are well at the end."""
+    with lock_alias("own", BACKEND=BACKEND, LOCATION=[node.url() for node in NODES], PREFIX="r"):
+        try:
+            yield
+        finally:
+            for node in NODES:
+                node.resume()
+
+
+@pytest.fixture(params=["sync", "async"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("the_alias")
+class TestRings:
+    """Not collected unless redis is chosen."""
+
+    __test__ = "redis" in chosen()
+
+    def test_nodes_that_went_on_after_a_long_silence(
+        self, way: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Read what they have answered since, rather than say that they were silent."""
+        monkeypatch.setattr(course, "PATIENCE", 0.05)
+
+        async def main() -> None:
+            await once(way)
+            for node in NODES[:3]:
+                node.pause()
+            with pytest.raises(LockBackendError):
+                await once(way)
+            for node in NODES[:3]:
+                node.resume()
+            for node in NODES[:3]:
+                assert node.execute("PING") == "PONG"
+            await once(way, 5.0)
+
+        asyncio.run(main())
+
+    def test_nodes_that_are_silent_still_are_connected_to_anew(
+        self, way: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(course, "PATIENCE", 0.0)
+
+        async def main() -> None:
+            await once(way)
+            NODES[0].pause()
+            for _ in range(3):
+                await once(way, 5.0)
+            NODES[0].resume()
+            await once(way, 5.0)
+
+        asyncio.run(main())
+
+    def test_a_node_that_owes_much_is_not_asked(
+        self, way: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ask it again when it has gone on."""
+        monkeypatch.setattr(course, "OWED", 2)
+
+        async def votes() -> str:
+            lease = await own(5.0).aacquire() if way == "async" else own(5.0).acquire()
+            assert lease
+            info = await backend().ainspect(NAME) if way == "async" else backend().inspect(NAME)
+            await lease.arelease() if way == "async" else lease.release()
+            assert isinstance(info, QuorumInfo)
+            return info.votes[NODES[0].url()]
+
+        async def main() -> None:
+            await once(way)
+            NODES[0].pause()
+            assert "owes 2 answers" in [await votes() for _ in range(3)][-1]
+            NODES[0].resume()
+            assert NODES[0].execute("PING") == "PONG"
+            deadline = time.monotonic() + 10
+            while not (await votes()).startswith("held"):
+                assert time.monotonic() < deadline
+
+        asyncio.run(main())
+
+    def test_who_waits_passes_by_a_node_that_owes_answers(self, way: str) -> None:
+        node = NODES[room(backend().key(NAME)) % len(NODES)]
+        with own():
+            node.pause()
+            waiter = start(way)
+            time.sleep(0.1)
+        waiter.join(20)
+        assert not waiter.is_alive()
+
+    def test_more_waiters_than_places(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those for whom there is no place look again and again, and are granted it, too."""
+        monkeypatch.setattr(ring, "WAITING", 1)
+        monkeypatch.setattr(aring, "WAITING", 1)
+
+        async def all_of_one_loop() -> None:
+            await asyncio.gather(*(once(way, 20.0) for _ in range(3)))
+
+        with own():
+            if way == "async":
+                waiters = [threading.Thread(target=lambda: asyncio.run(all_of_one_loop()))]
+                waiters[0].start()
+            else:
+                waiters = [start(way) for _ in range(3)]
+            time.sleep(0.2)
+        for waiter in waiters:
+            waiter.join(20)
+            assert not waiter.is_alive()
+
+    def test_rings_that_are_too_many_are_closed(
+        self, way: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ring, "IDLE", 0)
+        monkeypatch.setattr(aring, "IDLE", 0)
+        asyncio.run(once(way))
+        assert not backend()._rings._idle
+        assert not any(loop._idle for _, loop in backend()._arings._loops.values())
+
+    @pytest.mark.parametrize("verb", ["receive", "wait"])
+    def test_an_operation_that_is_interrupted(self, verb: str) -> None:
+        """Close its ring, on which answers are owed that nobody will read; leave no lock."""
+        asyncio.run(once("sync"))
+        interrupted = mock.patch.object(Wire, verb, side_effect=KeyboardInterrupt)
+        if verb == "receive":
+            with interrupted, pytest.raises(KeyboardInterrupt):
+                own().acquire()
+        else:
+            holder = own().acquire()
+            assert holder
+            seen: list[BaseException] = []
+
+            def wait() -> None:
+                try:
+                    own(20.0).acquire()
+                except KeyboardInterrupt as error:
+                    seen.append(error)
+
+            with interrupted:
+                waiter = threading.Thread(target=wait)
+                waiter.start()
+                waiter.join(20)
+            assert len(seen) == 1
+            holder.release()
+        soon(lambda: not own().locked())
+        asyncio.run(once("sync", 5.0))
+
+    def test_a_backend_closed_while_somebody_waits(self, way: str) -> None:
+        """Have the waiter's ring closed when it is given back."""
+        old = backend()
+        lease = own().acquire()
+        assert lease
+        waiter = start(way)
+        soon(lambda: any("blocked_clients:1" in str(node.execute("INFO")) for node in NODES))
+        old.close_idle()
+        old._rings.close()
+        lease.release()
+        waiter.join(20)
+        assert not waiter.is_alive()
+        assert not old._rings._idle
