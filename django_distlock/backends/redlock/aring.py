@@ -37,23 +37,28 @@ class AsyncRing:
         self._failures = (RedisError, OSError)
         self._wires = [AsyncWire(node, limit) for node in cluster.nodes]
         self.course = Course(
-            cluster, self._wires, sleep=asyncio.sleep, connect=self._connect, glance=GLANCE
+            cluster,
+            self._wires,
+            sleep=asyncio.sleep,
+            connect=self._connect,
+            together=True,
+            glance=GLANCE,
         )
 
     async def _connect(
-        self, progress: Progress, numbers: Sequence[int]
+        self, progress: Progress, numbers: Sequence[int], begun: float, left: int
     ) -> dict[int, Exception | None]:
         """Connect to all at the same time."""
         tasks = {number: asyncio.create_task(self._open(progress, number)) for number in numbers}
-        begun, end, pending = time.monotonic(), progress.end, set(tasks.values())
+        end, pending = progress.end, set(tasks.values())
         try:
             while pending:
                 connected = sum(task.done() and task.result() is None for task in tasks.values())
                 end = min(end, progress.connecting_ends(begun, connected))
-                if (left := end - time.monotonic()) <= 0:
+                if (limit := end - time.monotonic()) <= 0:
                     break
                 _, pending = await asyncio.wait(
-                    pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                    pending, timeout=limit, return_when=asyncio.FIRST_COMPLETED
                 )
         finally:
             for task in pending:

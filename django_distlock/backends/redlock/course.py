@@ -42,8 +42,9 @@ class Line(Protocol):
 class Course:
     """What is done with the wires of one ring.
 
-    ``connect`` opens the wires of some nodes for a round, and returns what went wrong with each;
-    ``glance`` is how many seconds a look at an answer takes that is not waited for.
+    ``connect`` opens the wires of some nodes for a round, all ``together`` or of one at a time, and
+    returns what went wrong with each. ``glance`` is how many seconds a look at an answer takes that
+    is not waited for.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class Course:
         wires: Sequence[Line],
         *,
         sleep: Callable[[float], Any],
-        connect: Callable[[Progress, Sequence[int]], Any],
+        connect: Callable[[Progress, Sequence[int], float, int], Any],
+        together: bool,
         glance: float,
     ) -> None:
         from redis import exceptions
@@ -62,7 +64,8 @@ class Course:
         self._no_script = exceptions.NoScriptError
         self._cluster = cluster
         self._wires = wires
-        self._sleep, self._connect_all, self._glance = sleep, connect, glance
+        self._sleep, self._glance = sleep, glance
+        self._open, self._together = connect, together
 
     def carry_out(self, operation: Operation[T]) -> Steps[T]:
         """Carry an operation out, round by round."""
@@ -111,15 +114,18 @@ class Course:
             yield from self._connect(progress, unconnected, packed)
 
     def _connect(self, progress: Progress, numbers: Sequence[int], packed: bytes) -> Steps[None]:
-        errors: Mapping[int, Exception | None] = yield self._connect_all, (progress, numbers)
-        connected = []
-        for number, error in errors.items():
-            if error is None:
-                self._cluster.reached(number)
-                connected.append(number)
-            else:
-                yield from self._give_up(progress, number, error)
-        if connected:
+        begun = time.monotonic()
+        groups = [numbers] if self._together else [[number] for number in numbers]
+        for left, group in zip(range(len(groups), 0, -1), groups, strict=True):
+            errors: Mapping[int, Exception | None]
+            errors = yield self._open, (progress, group, begun, left)
+            connected = []
+            for number, error in errors.items():
+                if error is None:
+                    self._cluster.reached(number)
+                    connected.append(number)
+                else:
+                    yield from self._give_up(progress, number, error)
             yield from self._ask(progress, connected, packed)
 
     def _catches_up(self, wire: Line) -> Steps[bool]:
@@ -141,15 +147,18 @@ class Course:
     # -- reading -----------------------------------------------------------------------------------
 
     def _read(self, progress: Progress, packed: bytes) -> Steps[None]:
-        while True:
+        over = False
+        while not over:
             until = progress.until()
             now = time.monotonic()
             if until <= now:
-                return
+                if not until or now < progress.end:
+                    return
+                over = True  # after a last look, as connecting may have taken all of the time
             others = bool(progress.fresh)
             for number in list(progress.pending):
                 waits = number in progress.fresh or not others
-                limit = min(SLICE, until - now) if waits else self._glance
+                limit = min(SLICE, until - now) if waits and not over else self._glance
                 try:
                     answer = yield self._wires[number].receive, (limit,)
                 except self._overdue:

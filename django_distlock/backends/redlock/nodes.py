@@ -186,14 +186,15 @@ class Progress:
     def connecting_ends(self, begun: float, connected: int) -> float:
         """Return until when to go on connecting, of what began then; so many are ``connected``.
 
-        With a quorum asked or connected, those that take much longer are left behind: time has to
-        be left for the answers.
+        A quarter of the time is left for the answers. With a quorum asked or connected, those that
+        take much longer than that took are left behind.
         """
+        last = self.end - (self.end - begun) / 4
         answered = sum(isinstance(each, list) for each in self.answers)
         if answered + len(self.pending) + connected < self._quorum:
-            return self.end
+            return last
         taken = time.monotonic() - begun
-        return min(self.end, begun + taken + max(CONNECT, 3 * taken))
+        return min(last, begun + taken + max(CONNECT, 3 * taken))
 
     def rest(self) -> list[int]:
         """Return the nodes to ask after all, when those that are up proved to be too few."""

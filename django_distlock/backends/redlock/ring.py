@@ -37,25 +37,26 @@ class Ring:
         self._failures = (RedisError, OSError)
         self._wires = [Wire(node, limit) for node in cluster.nodes]
         self.course = Course(
-            cluster, self._wires, sleep=time.sleep, connect=self._connect, glance=0.0
+            cluster,
+            self._wires,
+            sleep=time.sleep,
+            connect=self._connect,
+            together=False,
+            glance=0.0,
         )
 
-    def _connect(self, progress: Progress, numbers: Sequence[int]) -> dict[int, Exception | None]:
-        """Connect to one node after the other; of each round, some time is left for its answers."""
-        begun, connected = time.monotonic(), 0
-        errors: dict[int, Exception | None] = {}
-        for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
-            now = time.monotonic()
-            share = (progress.end - now) / (left + 1)
-            limit = min(share, progress.connecting_ends(begun, connected) - now)
-            try:
-                self._wires[number].connect(max(limit, 0.02))
-            except self._failures as error:
-                errors[number] = error
-            else:
-                errors[number] = None
-                connected += 1
-        return errors
+    def _connect(
+        self, progress: Progress, numbers: Sequence[int], begun: float, left: int
+    ) -> dict[int, Exception | None]:
+        """Connect to one node, with so many ``left`` to connect to, of those begun with then."""
+        (number,) = numbers
+        now = time.monotonic()
+        limit = min((progress.end - now) / (left + 1), progress.connecting_ends(begun, 0) - now)
+        try:
+            self._wires[number].connect(max(limit, 0.02))
+        except self._failures as error:
+            return {number: error}
+        return {number: None}
 
     def close(self) -> None:
         """Close the wires."""
