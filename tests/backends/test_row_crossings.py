@@ -19,7 +19,7 @@ from django_distlock.backends.row import RowBackend
 from django_distlock.backends.row.session import Session
 from django_distlock.values import Claim, Grant, Refusal
 from tests.backends.rowlocks import on_servers, row, row_alias, taken, waits
-from tests.backends.tools import LIMIT, Elsewhere, soon
+from tests.backends.tools import LIMIT, SERVERS, Elsewhere, soon
 
 
 class Mutex:
@@ -211,10 +211,29 @@ def test_a_row_that_is_removed_each_time_is_an_error_that_says_so(store: str, na
     taken(name, f"row-{store}", wait=0).release()
 
 
-@pytest.mark.parametrize("store", ["mariadb"])
+@on_servers
+def test_a_session_that_has_waited_is_used_again(store: str, name: str) -> None:
+    """That the row was locked is an answer, and says nothing against the session."""
+    with row_alias("rows", store):
+        backend = row("rows")
+        first, second = claimed(backend, name, "first"), claimed(backend, name, "second")
+        granted(backend, first)
+        session = queued(backend, second)
+        raw = session.connection.connection
+        assert backend.release(first)
+        assert session.is_answered(LIMIT)
+        assert granted(backend, second) is session
+        assert backend.release(second)
+        assert isinstance(backend.try_acquire(first, 0.0), Grant)
+        assert isinstance(backend.try_acquire(second, 0.0), Refusal)
+        assert backend.release(first)
+        idle = [each.connection.connection for each in backend._pool._idle]
+        assert len(idle) == 2
+        assert any(each is raw for each in idle)
+
+
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "mariadb"])
 def test_a_row_that_another_is_just_making_is_held(store: str, name: str) -> None:
-    if store not in connections:
-        return
     alias = f"row-{store}"
     backend = row(alias)
     raw = connections[store].copy()

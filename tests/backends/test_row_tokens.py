@@ -47,7 +47,7 @@ def test_a_waiters_token_is_drawn_after_its_wait(store: str, name: str) -> None:
 
 
 @on_servers
-@pytest.mark.parametrize(("ttl", "anew"), [(10.0, True), (100.0, False)])
+@pytest.mark.parametrize(("ttl", "anew"), [(2.0, True), (100.0, False)])
 def test_a_waiters_lease_ends_before_the_servers_limit(
     store: str, name: str, ttl: float, anew: bool
 ) -> None:

@@ -31,7 +31,7 @@ MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
 GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
 ABANDONED = 4.0  # seconds without a look after which nobody waits any more
-MOMENT = 0.01  # of the ttl: by which the lease of one who has waited may be shorter
+MOMENT = 0.02  # of the ttl: by which the lease of one who has waited may be shorter
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 
 

@@ -85,14 +85,14 @@ class MariaDB(Dialect):
             try:
                 session.change(MAKE, self.given(claim))
             except OperationalError as error:
-                if not _is_locked(error):
+                if not _is_locked(session, error):
                     raise  # else it has been made meanwhile, and is held
 
     def attempt(self, session: Session, claim: Claim) -> int | None:
         try:
             row = session.execute([*self._limits(session, claim), *LOCK], self._given(claim))
         except OperationalError as error:
-            if not _is_locked(error):
+            if not _is_locked(session, error):
                 raise
             return None
         if row is None or not row[1]:
@@ -147,11 +147,16 @@ class MariaDB(Dialect):
             try:
                 removed += session.change(REMOVE, {"key": digest, "older": older})
             except OperationalError as error:
-                if not _is_locked(error):
+                if not _is_locked(session, error):
                     raise  # else somebody is about to take it
         return removed
 
 
-def _is_locked(error: Exception) -> bool:
+def _is_locked(session: Session, error: Exception) -> bool:
+    """Tell whether an error says that another has the row, which leaves the session as it was."""
     driver: Any = error.__cause__ or error
-    return bool(driver.args) and driver.args[0] in NOBODY
+    if not driver.args or driver.args[0] not in NOBODY:
+        return False
+    # Else the session would be closed after its use, as one of which nothing is known.
+    session.connection.errors_occurred = False
+    return True

@@ -1,0 +1,79 @@
+"""What a process remembers of waiting rooms is bounded, and is a hint: waiters do without."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from django_distlock import lock
+from django_distlock.backends.table import room
+from tests.backends.rooms import eventually, left, rooms, taken, taken_elsewhere, waiter
+from tests.backends.tools import LIMIT, elsewhere, lock_alias
+
+
+async def granted(name: str, alias: str) -> None:
+    """Wait for a lock in a task, and free it."""
+    async with lock(name, using=alias, wait=LIMIT):
+        pass
+
+
+def test_a_name_is_busy_only_for_a_while(
+    alias: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "BUSY_FOR", 0.05)
+    key = taken(name, alias)._hold.claim.key
+    rooms(alias).refused(key)
+    assert rooms(alias).is_busy(key)
+    time.sleep(0.1)
+    assert not rooms(alias).is_busy(key)
+    assert key not in rooms(alias)._busy
+
+
+def test_more_busy_names_than_are_remembered(
+    alias: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MOST_NAMES", 2)
+    for number in range(4):
+        lease = taken_elsewhere(f"{name}:{number}", alias)
+        thread = waiter(f"{name}:{number}", alias)
+        lease.release()
+        thread.result()
+        assert len(rooms(alias)._busy) <= 2
+        assert len(rooms(alias)._freed) <= 2
+    eventually(lambda: left(alias))
+
+
+def test_tasks_poll_while_the_server_has_no_room(alias: str, name: str) -> None:
+    """As after an error at the door."""
+    lease = taken_elsewhere(name, alias)
+    rooms(alias)._closed_until = rooms(alias)._clock() + 60
+
+    async def main() -> None:
+        waiting = asyncio.create_task(granted(name, alias))
+        await asyncio.sleep(0.15)
+        assert not waiting.done()
+        assert not rooms(alias)._visits
+        await asyncio.to_thread(elsewhere, lease.release)
+        await waiting
+
+    asyncio.run(main())
+
+
+def test_tasks_for_whom_there_is_no_door_poll(store: str, name: str) -> None:
+    with lock_alias("one-door", LOCATION=store, OPTIONS={"ROOMS": 1}) as alias:
+        leases = [taken_elsewhere(f"{name}:{number}", alias) for number in range(3)]
+
+        async def main() -> None:
+            waiting = [
+                asyncio.create_task(granted(f"{name}:{number}", alias)) for number in range(3)
+            ]
+            await asyncio.sleep(0.2)
+            assert not any(each.done() for each in waiting)
+            for lease in leases:
+                await asyncio.to_thread(elsewhere, lease.release)
+            await asyncio.gather(*waiting)
+
+        asyncio.run(main())
+        eventually(lambda: left(alias))
