@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from typing import Any
@@ -13,8 +14,8 @@ from django.test import override_settings
 from redis.exceptions import RedisError
 
 from django_distlock import InvalidLockBackendError, LockBackendError, lock
-from tests.redis.tools import BACKEND, Opener, claim, granted
-from tests.servers import Redis
+from tests.redis.tools import BACKEND, Opener, claim, granted, keys
+from tests.servers import Redis, Sentinel
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("nowhere", {}, "CACHES has no alias 'nowhere'"),
@@ -111,6 +112,31 @@ def test_a_pool_that_is_exhausted_is_not_ours(opened: Opener, name: str) -> None
         assert backend.release(mine)
         pool.release(taken)
         pool.disconnect()
+
+
+def test_a_cache_whose_master_sentinel_names(name: str, opened: Opener) -> None:
+    with Redis(persistent=False) as master, Sentinel(master) as sentinel:
+        options = {
+            "CLIENT_CLASS": "django_redis.client.SentinelClient",
+            "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+            "SENTINELS": [(sentinel.host, sentinel.port)],
+        }
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://main/0"}
+        with override_settings(CACHES={**settings.CACHES, "watched": cache | {"OPTIONS": options}}):
+            backend = opened("watched")
+            mine = claim(backend, name)
+            granted(backend, mine)
+            found = keys(master)
+            assert len(found) == 2
+            assert all(key.startswith(":1:distlock:1:{") for key in found)
+
+            async def main() -> None:
+                assert await backend.arenew(mine)
+
+            asyncio.run(main())
+            assert backend.located.server == ("sentinel", backend.located.sentinel[0], "main")
+            assert backend.release(mine)
+            caches["watched"].client.close()  # type: ignore[attr-defined]
 
 
 def test_a_unix_socket(server: Redis, opened: Opener, name: str) -> None:
