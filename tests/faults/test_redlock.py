@@ -296,7 +296,7 @@ def test_a_node_that_swallows_connections_is_tried_in_the_background(nodes: list
         pass
     started = time.monotonic()
     use(5)
-    assert time.monotonic() - started < 5 * 0.1
+    assert time.monotonic() - started < 5 * 0.5  # a connection is waited for for a second
     assert any(thread.name == "distlock-own_nodes" for thread in threading.enumerate())
 
 

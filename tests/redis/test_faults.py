@@ -202,7 +202,7 @@ def test_a_paused_server_is_waited_for_no_longer_than_told(
         begun = time.monotonic()
         with pytest.raises(LockBackendError, match="COMMAND_TIMEOUT"):
             lock(f"{name}2", using=backend.alias).acquire(wait=1.1)
-        assert time.monotonic() - begun < 1.6
+        assert time.monotonic() - begun < 1.1 + 1.0
     finally:
         server.execute("CLIENT", "UNPAUSE")
     lease.release()

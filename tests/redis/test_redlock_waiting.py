@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from django_distlock import Lock, LockTimeoutError, lock, locks
-from django_distlock.backends.redlock import RedlockBackend
+from django_distlock.backends.redlock import RedlockBackend, waiting
 from django_distlock.backends.redlock.asking import room
 from django_distlock.backends.redlock.waiting import SAFETY, turn
+from django_distlock.flow import QUEUE_LIMIT
 from tests.backends.tools import lock_alias
 from tests.redlock import NODES
 from tests.servers import Redis, chosen
 
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
 NAME = "waited for"
-AT_ONCE = SAFETY / 2  # seconds in which no safety poll can have come, if it began just now
 
 
 def own(wait: float = 5.0) -> Lock:
@@ -104,8 +104,11 @@ class TestWaiting:
         """The node at which they wait."""
         return NODES[room(backend().key(NAME)) % len(NODES)]
 
-    def test_a_release_wakes_one_that_waits(self, way: str) -> None:
-        """Be woken by the release: the safety poll alone would take as long again, mostly."""
+    def test_a_release_wakes_one_that_waits(
+        self, way: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Be woken by the release, where looks of the waiter's own come much later, mostly."""
+        monkeypatch.setattr(waiting, "SAFETY", 10.0)
         taken = []
         for _ in range(5):
             with own():
@@ -113,7 +116,7 @@ class TestWaiting:
                 soon(lambda: blocked(self.room) == 1)
                 released = time.monotonic()
             taken.append(waiter.join() - released)
-        assert sorted(taken)[2] < AT_ONCE / 2, taken
+        assert sorted(taken)[2] < QUEUE_LIMIT / 3, taken
 
     def test_all_wait_at_one_node(self, way: str) -> None:
         with own():
@@ -183,7 +186,7 @@ class TestWaiting:
             other = threading.Thread(target=attempt)
             other.start()
             other.join()
-        assert 0.29 < taken[0] < 0.3 + 0.1 + 0.1
+        assert 0.29 < taken[0] < 0.3 + 0.5
 
     def test_another_node_is_the_room_when_that_one_is_down(self, way: str) -> None:
         number = room(backend().key(NAME)) % len(NODES)
