@@ -85,7 +85,7 @@ class Liveness(ContractBase):
         a = world.actor()
         name = world.name()
         async with Process(world.kind, self.alias) as process:
-            assert await process.acquire(name, ttl=TTL) is not None
+            assert await process.acquire(name, ttl=TTL, wait=10) is not None
             await asyncio.sleep(2 * TTL)  # it renews
             assert await a.acquire(self.lock(name), wait=0) is None
             waiting = a.begin(self.lock(name), wait=20)
