@@ -18,7 +18,8 @@ class OnNodes(LockBackendContract):
     """A quorum of the first servers of this run."""
 
     nodes: list[Redis]
-    short = 0.5  # a grant takes some answers of each, of servers that share a few cores
+    # A grant, or a renewal, takes some answers of each, and they share a few cores.
+    short, brief = 0.5, 1.5
     _twins: ClassVar[list[BaseLockBackend]] = []
 
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:

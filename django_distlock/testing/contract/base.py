@@ -77,6 +77,8 @@ class ContractBase:
     alias: ClassVar[str] = ""
     short: ClassVar[float] = 0.2
     """Seconds; the ttl of leases that are meant to run out."""
+    brief: ClassVar[float] = 0.5
+    """Seconds; the ttl of leases that are renewed, and run out soon when nobody does it."""
     hand_over: ClassVar[float] = 1.0
     """Seconds in which a waiter gets a lock that is freed."""
     round_trip: ClassVar[float] = 0.3

@@ -16,8 +16,6 @@ from ..base import ContractBase, needs
 
 __all__ = ["Liveness"]
 
-TTL = 0.5
-
 
 class Liveness(ContractBase):
     """No dead lock, and no renewal for those who are gone."""
@@ -33,27 +31,27 @@ class Liveness(ContractBase):
         a, b = world.actor(), world.actor()
         name = world.name()
         lock = self.lock(name)
-        lease = await a.take(self.lock(name, ttl=TTL, renew=False))
-        theirs = await b.take(lock, wait=self.ends_within(TTL))
+        lease = await a.take(self.lock(name, ttl=self.brief, renew=False))
+        theirs = await b.take(lock, wait=self.ends_within(self.brief))
         assert lease.lost
         await b.release(theirs)
 
     async def test_a_dead_holders_lease_runs_out(self, world: World) -> None:
         """Stop renewing when the thread or task that holds has ended, though the lease lives."""
         a = world.actor()
-        lease = await a.take(self.lock(world.name(), ttl=TTL))
+        lease = await a.take(self.lock(world.name(), ttl=self.brief))
         await a.close()
-        await self._free_within(world, lease.name, self.ends_within(TTL))
+        await self._free_within(world, lease.name, self.ends_within(self.brief))
         assert lease.lost
 
     async def test_an_adopted_lease_outlives_its_taker(self, world: World) -> None:
         """Renew on when another has adopted the lease of a thread or task that has ended."""
         a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=TTL)
+        lock = self.lock(world.name(), ttl=self.brief)
         lease = await a.take(lock)
         await b.do(lease.adopt)
         await a.close()
-        await asyncio.sleep(1.5 * TTL)
+        await asyncio.sleep(1.5 * self.brief)
         lease.check()
         assert await c.acquire(lock, wait=0) is None
         await b.release(lease)
@@ -64,18 +62,18 @@ class Liveness(ContractBase):
         name = world.name()
         gc.disable()
         try:
-            lease = await a.take(self.lock(name, ttl=TTL))
+            lease = await a.take(self.lock(name, ttl=self.brief))
             lease.on_lost(print)
             del lease
-            await self._free_within(world, name, self.ends_within(TTL))
+            await self._free_within(world, name, self.ends_within(self.brief))
         finally:
             gc.enable()
 
     async def test_a_lease_is_not_renewed_past_max_hold(self, world: World) -> None:
         """Stop renewing after MAX_HOLD, by the lock or by the alias; the holder learns of it."""
         a = world.actor()
-        lease = await a.take(self.lock(world.name(), ttl=TTL, max_hold=TTL))
-        await self._free_within(world, lease.name, TTL + self.ends_within(TTL))
+        lease = await a.take(self.lock(world.name(), ttl=self.brief, max_hold=self.brief))
+        await self._free_within(world, lease.name, self.brief + self.ends_within(self.brief))
         with pytest.raises(LeaseLostError):
             await a.release(lease)
 
@@ -85,15 +83,15 @@ class Liveness(ContractBase):
         a = world.actor()
         name = world.name()
         async with Process(world.kind, self.alias) as process:
-            assert await process.acquire(name, ttl=TTL, wait=10) is not None
-            await asyncio.sleep(2 * TTL)  # it renews
+            assert await process.acquire(name, ttl=self.brief, wait=10) is not None
+            await asyncio.sleep(2 * self.brief)  # it renews
             assert await a.acquire(self.lock(name), wait=0) is None
             waiting = a.begin(self.lock(name), wait=20)
             await process.kill()
             killed = time.monotonic()
             lease = await waiting
         assert isinstance(lease, Lease)
-        assert time.monotonic() - killed <= self.ends_within(TTL) + self.round_trip
+        assert time.monotonic() - killed <= self.ends_within(self.brief) + self.round_trip
         await a.release(lease)
 
     @needs("processes")
@@ -104,7 +102,7 @@ class Liveness(ContractBase):
         lock = self.lock(name)
         lease = await a.take(lock)
         async with Process(world.kind, self.alias) as process:
-            process.tell("acquire", name=name, wait=20, options={"ttl": TTL})
+            process.tell("acquire", name=name, wait=20, options={"ttl": self.brief})
             await asyncio.sleep(0.3)  # it waits, or is killed before it does: both are right
             await process.kill()
         with tap(self.backend(), "try_acquire") as calls:
@@ -114,6 +112,6 @@ class Liveness(ContractBase):
             freed = time.monotonic()
             theirs = await waiting
         assert isinstance(theirs, Lease)
-        bound = self.ends_within(TTL) if self.has("queues") else self.hand_over
+        bound = self.ends_within(self.brief) if self.has("queues") else self.hand_over
         assert time.monotonic() - freed <= bound + self.round_trip
         await b.release(theirs)
