@@ -1,0 +1,71 @@
+"""The places in the lines of locks that this process knows of: one a claim."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from ...http import AsyncStream, Stream
+from .leases import Lent
+from .messages import Keys
+
+__all__ = ["Place", "Places"]
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A claim's key in etcd, the lease it hangs on, and who is the one ahead."""
+
+    keys: Keys
+    lease: Lent
+    created: int = 0
+    """The revision at which the key was made; 0: it is not there."""
+    granted: bool = False
+    ahead: str = ""
+    """The key of the one ahead, in base64."""
+    unsure: bool = False
+    """Whether a request that puts the key was not answered, or was sent twice."""
+    stream: Stream | AsyncStream | None = None
+    watched: str = ""
+    """The key that the stream watches."""
+
+    def stop_watching(self) -> None:
+        """Close the stream."""
+        stream, self.stream, self.watched = self.stream, None, ""
+        if stream is not None:
+            stream.close()
+
+
+class Places:
+    """All places, by the owner of the claim."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Place] = {}
+        self._mutex = threading.Lock()
+        self._bound = 256
+
+    def get(self, owner: str) -> Place | None:
+        return self._all.get(owner)
+
+    def add(self, owner: str, place: Place, now: float) -> Place:
+        """Note a place; now and then those are forgotten that ended without a release."""
+        with self._mutex:
+            if len(self._all) >= self._bound:
+                self._all = {
+                    key: each for key, each in self._all.items() if each.lease.until > now
+                }
+                self._bound = max(256, 2 * len(self._all))
+            self._all[owner] = place
+        return place
+
+    def drop(self, owner: str, place: Place) -> bool:
+        """Forget a place; tell whether it was this one, and nobody else has done it already."""
+        with self._mutex:
+            known = self._all.get(owner) is place
+            if known:
+                del self._all[owner]
+        place.stop_watching()
+        return known
+
+    def __len__(self) -> int:
+        return len(self._all)
