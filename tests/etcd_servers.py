@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import Any
 
 from tests.servers import Etcd, EtcdCluster, chosen
+from tests.servers.base import HOST
 
 __all__ = ["NODE", "aliases", "cluster_stopped", "running_cluster", "start", "stop"]
 
@@ -23,7 +25,8 @@ def start() -> None:
     os.environ.pop(VARIABLE, None)
     if "etcd" in chosen():
         NODE.append(Etcd().start())
-        os.environ[VARIABLE] = json.dumps({"etcd": NODE[0].url})
+        nowhere = [f"http://{HOST}:{port}" for port in (1, 2, 3)]
+        os.environ[VARIABLE] = json.dumps({"etcd": NODE[0].url, "etcd-cluster": nowhere})
 
 
 def stop() -> None:
@@ -36,12 +39,18 @@ def stop() -> None:
 
 def running_cluster() -> EtcdCluster:
     """Return the cluster with all its members running; it is started when it is first asked for."""
+    from django_distlock import locks  # only when Django is set up
+
     if CLUSTER:
         CLUSTER[0].bring_up()
     else:
         CLUSTER.append(EtcdCluster().start())
         told = json.loads(os.environ[VARIABLE]) | {"etcd-cluster": CLUSTER[0].urls}
         os.environ[VARIABLE] = json.dumps(told)
+        # Known as an alias from the beginning, and from now on by where it is.
+        locks.settings["etcd-cluster"]["LOCATION"] = CLUSTER[0].urls
+        with suppress(KeyError):
+            del locks["etcd-cluster"]
     return CLUSTER[0]
 
 
