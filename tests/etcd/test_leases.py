@@ -54,9 +54,7 @@ def test_a_lease_carries_one_lock_at_a_time(server: Etcd, opened: Opener, name: 
     assert len(backend._steps.places) == 0
 
 
-def test_what_keeps_one_lock_alive_keeps_no_other(
-    server: Etcd, opened: Opener, name: str
-) -> None:
+def test_what_keeps_one_lock_alive_keeps_no_other(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
     kept = lock(name + "kept", using=backend.alias, ttl=0.6).acquire()
     dropped = lock(name + "dropped", using=backend.alias, ttl=0.6).acquire()
@@ -68,7 +66,7 @@ def test_what_keeps_one_lock_alive_keeps_no_other(
     gc.collect()
     for gone in ("dropped", "fixed"):
         within = backend.max_ttl(0.6) + backend.grace
-        lock(name + gone, using=backend.alias).acquire(wait=within)  # type: ignore[union-attr]
+        lock(name + gone, using=backend.alias).acquire(wait=within)
     kept.renew()
     kept.release()
 
@@ -201,7 +199,7 @@ def test_renewing_what_was_taken_away_is_a_loss(
     if what == "lease":
         server.ask("lease/revoke", {"ID": place_of(backend, mine).lease.id})
     else:
-        (key,) = [key for key in server.keys() if key.endswith(mine.owner)]
+        (key,) = [key for key in server.all_keys() if key.endswith(mine.owner)]
         server.delete(key)
     other = claim(backend, name)
     granted(backend, other)
@@ -217,7 +215,7 @@ def test_who_holds_what_was_taken_away_is_told(server: Etcd, opened: Opener, nam
     assert lease is not None
     told: list[Lease] = []
     lease.on_lost(told.append)
-    (key,) = [key for key in server.keys() if f"/{backend.key(name)}/" in key]
+    (key,) = [key for key in server.all_keys() if f"/{backend.key(name)}/" in key]
     server.delete(key)
     soon(lambda: told, within=1.4)
 
@@ -250,9 +248,7 @@ def test_a_lease_of_another_process_is_not_lent_here(
     assert here.renew(mine) is False
 
 
-def test_what_ended_without_a_release_is_forgotten(
-    server: Etcd, opened: Opener, name: str
-) -> None:
+def test_what_ended_without_a_release_is_forgotten(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
     places = backend._steps.places
     for number in range(300):
@@ -270,14 +266,14 @@ def test_a_refused_attempt_leaves_nothing(server: Etcd, opened: Opener, name: st
     backend = opened(server.url, prefix=name)
     mine = claim(backend, name)
     granted(backend, mine)
-    keys = server.keys()
+    keys = server.all_keys()
     refused(backend, claim(backend, name), 0.0)
     leases = server.leases()
     with tally(backend) as counted:
         for _ in range(5):
             refused(backend, claim(backend, name), 0.0)
     assert counted == {"txn": 5}
-    assert (server.keys(), server.leases()) == (keys, leases)
+    assert (server.all_keys(), server.leases()) == (keys, leases)
     assert backend.release(mine)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_only_the_one_ahead_is_watched(server: Etcd, opened: Opener, name: str) 
     backend = opened(server.url)
     claims = [claim(backend, name) for _ in range(4)]
     granted(backend, claims[0])
-    for before, each in zip(claims, claims[1:], strict=False):
+    for before, each in pairwise(claims):
         refused(backend, each)
         assert place_of(backend, each).ahead == place_of(backend, before).keys.own
     # Somebody in the middle gives up: who is behind watches whom that one watched.

@@ -80,7 +80,7 @@ class Etcd(Server):
             raise ServerError(f"{path}: {said}")
         return json.loads(said)
 
-    def keys(self, *, token: str = "") -> list[str]:
+    def all_keys(self, *, token: str = "") -> list[str]:
         """Return all keys, in order of their creation."""
         every = {"key": "AA==", "range_end": "AA==", "sort_target": "CREATE"}
         said = self.ask("kv/range", every, token=token)
@@ -105,7 +105,16 @@ class Etcd(Server):
         """Choose the port for the other members, and make a certificate if one is needed."""
         self.peer = self.peer or free_port()
         if self.tls:
-            words = "-x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
+            words = [
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+            ]
             words += ["-addext", f"subjectAltName=DNS:localhost,IP:{self.host}"]
             self.run("openssl", "req", *words, "-keyout", "etcd.key", "-out", "etcd.crt")
 

@@ -23,10 +23,14 @@ T = TypeVar("T")
 
 Said: TypeAlias = dict[str, Any]
 Operation: TypeAlias = Generator[Question, Said, T]
-_Attempts: TypeAlias = Generator[tuple[Request | None, float], Answer | None, Said]
+_Sends: TypeAlias = Generator[tuple[Request | None, float], Answer, T]
+"""Yields requests with their limits, or None with the seconds to pause."""
 
 PAUSE: Final = 0.05
 """Seconds before a question is repeated that no server could answer now."""
+
+_NOTHING: Final = Answer(0, {}, b"")
+"""What a pause is answered by."""
 
 _PROBE: Final = Request("POST", "/v3/kv/range", b'{"key":"AA==","count_only":true}')
 """A question that every server in touch with a leader answers: who does is asked first then."""
@@ -38,9 +42,7 @@ class Asker:
     def __init__(self, http: Http, servers: int, user: str = "", password: str = "") -> None:
         self.http = http
         self._servers = servers
-        self._login = (
-            json.dumps({"name": user, "password": password}).encode() if user else None
-        )
+        self._login = json.dumps({"name": user, "password": password}).encode() if user else None
         self._token = ""
         self._cluster = ""
         self._mutex = threading.Lock()
@@ -59,8 +61,8 @@ class Asker:
             again=question.reads,
         )
 
-    def _attempts(self, question: Question, ends: float) -> _Attempts:
-        """Yield requests with their limits, or None with a pause, until there is an answer."""
+    def _attempts(self, question: Question, ends: float) -> _Sends[Said]:
+        """Ask until there is an answer, or the time is up."""
         proven = not self._login
         while True:
             if self._login and not self._token:
@@ -68,12 +70,11 @@ class Asker:
                 proven = True
             try:
                 answer = yield self.request(question), _left(ends)
-                assert answer is not None
                 if answer.status == 200:
                     return self._read(answer)
                 error: Exception = error_of(answer)
             except HttpError as failure:
-                answer, error = None, failure
+                error = failure
             if isinstance(error, EtcdError):
                 if error.code == UNAUTHENTICATED and not proven:
                     self._token = ""  # it has expired, or the server was started anew
@@ -91,16 +92,15 @@ class Asker:
                 # that answers.
                 yield from self._find(ends)
 
-    def _find(self, ends: float) -> Generator[tuple[Request | None, float], Answer | None, None]:
+    def _find(self, ends: float) -> _Sends[None]:
         try:
             yield _PROBE, _left(ends)
         except HttpError:
             if time.monotonic() >= ends:
                 raise
 
-    def _log_in(self, ends: float) -> Generator[tuple[Request | None, float], Answer | None, None]:
+    def _log_in(self, ends: float) -> _Sends[None]:
         answer = yield Request("POST", "/v3/auth/authenticate", self._login or b""), _left(ends)
-        assert answer is not None
         if answer.status != 200:
             raise error_of(answer)
         self._token = str(answer.json()["token"])
@@ -152,7 +152,7 @@ class Asker:
         try:
             request, limit = next(attempts)
             while True:
-                answer = None
+                answer = _NOTHING
                 try:
                     if request is None:
                         time.sleep(limit)
@@ -193,7 +193,7 @@ class Asker:
         try:
             request, limit = next(attempts)
             while True:
-                answer = None
+                answer = _NOTHING
                 try:
                     if request is None:
                         await asyncio.sleep(limit)

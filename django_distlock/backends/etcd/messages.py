@@ -146,7 +146,7 @@ def grant(ttl: int) -> Question:
 
 
 def revoke(lease: str) -> Question:
-    """End a lease, with every key that hangs on it, and that anybody will ever try to hang on it."""
+    """End a lease with every key that hangs on it; nothing can be hung on it any more."""
     return Question("/v3/lease/revoke", f'{{"ID":"{lease}"}}')
 
 

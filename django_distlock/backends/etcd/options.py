@@ -70,7 +70,8 @@ def locate(alias: str, conf: AliasConf, opts: Mapping[str, Any]) -> Located:
         raise InvalidLockBackendError(f"{where}: {error}.") from error
     if len(set(endpoints)) < len(endpoints):
         raise InvalidLockBackendError(f"{where} names one server twice.")
-    root = f"{opts.get('ROOT', 'distlock')}/{PROTOCOL}/{quote(conf.prefix, safe='', errors='surrogatepass')}/"
+    prefix = quote(conf.prefix, safe="", errors="surrogatepass")
+    root = f"{opts.get('ROOT', 'distlock')}/{PROTOCOL}/{prefix}/"
     return Located(endpoints, root, _context(alias, endpoints, opts))
 
 

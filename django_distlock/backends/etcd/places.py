@@ -51,9 +51,7 @@ class Places:
         """Note a place; now and then those are forgotten that ended without a release."""
         with self._mutex:
             if len(self._all) >= self._bound:
-                self._all = {
-                    key: each for key, each in self._all.items() if each.lease.until > now
-                }
+                self._all = {key: each for key, each in self._all.items() if each.lease.until > now}
                 self._bound = max(256, 2 * len(self._all))
             self._all[owner] = place
         return place

@@ -7,8 +7,8 @@ made. Who has the first one holds the lock, and the revision at which it was mad
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...clock import Clock
@@ -95,11 +95,11 @@ class Steps:
 
     def _look(self, claim: Claim, place: Place) -> Operation[Refusal | None]:
         """Look whether it is the claim's turn."""
-        if place.granted or not self._has_whole(place.lease, claim.ttl):
-            # Asked again by the holder, or a while has passed in the line.
-            if not (yield from self._refresh([place.lease]))[0]:
-                self._gone(place)
-                return None
+        # Asked again by the holder, or a while has passed in the line.
+        old = place.granted or not self._has_whole(place.lease, claim.ttl)
+        if old and not (yield from self._refresh([place.lease]))[0]:
+            self._gone(place)
+            return None
         said = yield messages.look([(place.keys, place.created)], first=True)
         own, ahead, first = (part["response_range"] for part in said["responses"])
         if not _is_there(own, place):
@@ -119,10 +119,10 @@ class Steps:
         """
         term = said["header"]["raft_term"]
         lease = place.lease
-        if not self._has_whole(lease, claim.ttl) or lease.term not in (None, term):
-            if not (yield from self._renewed([place]))[0]:
-                self._gone(place)
-                return
+        sure = self._has_whole(lease, claim.ttl) and lease.term in (None, term)
+        if not sure and not (yield from self._renewed([place]))[0]:
+            self._gone(place)
+            return
         place.granted = True
         place.ahead = ""
         place.stop_watching()
@@ -146,9 +146,10 @@ class Steps:
     def _lend(self, ttl: float) -> Operation[Lent]:
         """Return a lease that nobody else uses, with a whole ``ttl`` before it."""
         lease = self.pool.lend(lifetime(ttl), self._clock())
-        if lease is not None:
-            if self._has_whole(lease, ttl) or (yield from self._refresh([lease]))[0]:
-                return lease
+        if lease is None:
+            return (yield from self._grant(ttl))
+        if self._has_whole(lease, ttl) or (yield from self._refresh([lease]))[0]:
+            return lease
         return (yield from self._grant(ttl))
 
     def _grant(self, ttl: float) -> Operation[Lent]:
