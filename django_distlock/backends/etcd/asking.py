@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ...http import Answer, AsyncStream, Http, HttpError, Request, Stream
-from .errors import UNAUTHENTICATED, EtcdError, error_of
+from .errors import UNAUTHENTICATED, EtcdError, error_of, is_error
 from .messages import Question
 
 __all__ = ["Asker", "Operation", "Said"]
@@ -70,7 +70,7 @@ class Asker:
                 proven = True
             try:
                 answer = yield self.request(question), _left(ends)
-                if answer.status == 200:
+                if answer.status == 200 and not is_error(answer):
                     return self._read(answer)
                 error: Exception = error_of(answer)
             except HttpError as failure:
@@ -107,15 +107,17 @@ class Asker:
 
     def _read(self, answer: Answer) -> Said:
         """Return what was said; several lines, as of a stream, under "lines"."""
+        said: Said
         try:
-            said: Said = json.loads(answer.body)
-        except ValueError:
-            lines = [json.loads(line) for line in answer.body.split(b"\n") if line.strip()]
-            said = {"lines": lines}
-        else:
-            if "result" in said or "error" in said:
-                said = {"lines": [said]}
-        cluster = said.get("header", {}).get("cluster_id", "")
+            if answer.body.startswith(b'{"result"'):
+                said = {"lines": [json.loads(line) for line in answer.body.splitlines()]}
+                header = said["lines"][0]["result"].get("header", {})
+            else:
+                said = json.loads(answer.body)
+                header = said.get("header", {})
+        except (ValueError, LookupError, AttributeError) as error:
+            raise EtcdError(f"this is no answer of etcd's: {answer.body[:200]!r}") from error
+        cluster = header.get("cluster_id", "")
         if cluster and cluster != self._cluster:
             self._meet(cluster)
         return said

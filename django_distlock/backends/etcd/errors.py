@@ -7,7 +7,7 @@ from typing import Final
 
 from ...http import Answer, HttpError
 
-__all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "remedy"]
+__all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
 
 NOT_FOUND: Final = 5
 EXHAUSTED: Final = 8
@@ -32,10 +32,17 @@ class NoSuchLeaseError(EtcdError):
     """The lease on which something was to hang is gone."""
 
 
+def is_error(answer: Answer) -> bool:
+    """Tell whether an answer of several lines ends with an error, whatever its status."""
+    return answer.body.startswith(b'{"error"') or b'\n{"error"' in answer.body
+
+
 def error_of(answer: Answer) -> EtcdError:
     """Return the error that an answer is."""
     try:
-        said = json.loads(answer.body)
+        said = json.loads(answer.body.strip().rpartition(b"\n")[2])
+        if isinstance(said["error"], dict):  # a line of several
+            said = {"error": said["error"]["message"], "code": said["error"]["grpc_code"]}
         text, code = str(said["error"]), int(said["code"])
     except (ValueError, KeyError, TypeError):
         text, code = answer.body[:200].decode("utf-8", "replace").strip(), 0

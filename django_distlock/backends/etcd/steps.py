@@ -165,7 +165,7 @@ class Steps:
         """Begin the ttl of leases anew; tell which of them are there still."""
         sent = self._clock()
         said = yield messages.keepalive(lease.id for lease in leases)
-        lines = [line.get("result", {}) for line in said.get("lines", ())]
+        lines = [line["result"] for line in said.get("lines", ())]
         if len(lines) != len(leases):
             raise EtcdError(f"of {len(leases)} leases {len(lines)} were answered for: {said}")
         living = []
