@@ -161,7 +161,7 @@ class EtcdBackend(BaseLockBackend):
         return errors.remedy(error, self.located.shown)
 
     def check_deploy(self) -> list[CheckMessage]:
-        return checks.check_deploy(self.alias, self.located, self._asker)
+        return checks.check_deploy(self.alias, self.located, login="USER" in self.opts)
 
     def cleaned_with(self) -> Hashable:
         return ("etcd", frozenset(self.located.endpoints), self.located.root)
