@@ -33,10 +33,19 @@ class Etcd(Server):
     accounts = ("etcd", "nobody")
 
     def __init__(
-        self, *, heartbeat: int = 10, tls: bool = False, options: Sequence[str] = ()
+        self,
+        *,
+        heartbeat: int = 10,
+        tls: bool = False,
+        durable: bool = False,
+        options: Sequence[str] = (),
     ) -> None:
-        """Prepare a server; ``options`` are words of its command line."""
+        """Prepare a server; ``options`` are words of its command line.
+
+        Only a ``durable`` one waits for the disk.
+        """
         super().__init__(options=options)
+        self.durable = durable
         self.heartbeat = heartbeat
         self.tls = tls
         self.peer = 0
@@ -94,6 +103,19 @@ class Etcd(Server):
         """Remove a key."""
         self.ask("kv/deleterange", {"key": b64encode(key.encode()).decode()})
 
+    def metric(self, name: str) -> float:
+        """Return the sum of a counter over all its labels."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+        if not found:
+            raise ServerError(f"/metrics has no {name}")
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
     def leads(self) -> bool:
         """Tell whether this member is the leader."""
         said = self.ask("maintenance/status", limit=2.0)
@@ -144,7 +166,9 @@ class Etcd(Server):
             settings["--key-file"] = str(self.folder / "etcd.key")
         words = [f"{key}={value}" for key, value in settings.items()]
         # What was written is with the operating system, which a killed server does not take along.
-        return [self.program("etcd"), *words, "--unsafe-no-fsync", *self.options]
+        if not self.durable:
+            words.append("--unsafe-no-fsync")
+        return [self.program("etcd"), *words, *self.options]
 
     def _environment(self) -> dict[str, str]:
         return super()._environment() | {"GOMAXPROCS": "1", "GOGC": "50"}
