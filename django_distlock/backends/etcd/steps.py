@@ -22,7 +22,7 @@ from .places import Place, Places
 
 __all__ = ["BATCH", "Steps"]
 
-BATCH = 40
+BATCH = 60
 """Claims that are renewed together: etcd takes 128 questions in one transaction."""
 
 
