@@ -13,6 +13,7 @@ from django_distlock.backends.etcd import messages
 from django_distlock.backends.etcd.leases import Lent, Pool, lifetime
 from django_distlock.durations import MAX_TTL
 from django_distlock.exceptions import LockBackendError
+from django_distlock.values import Claim
 from tests.etcd.tools import Opener, claim, granted, place_of, refused, soon, tally
 from tests.proxy import Proxy
 from tests.servers import Etcd, ServerError
@@ -246,6 +247,45 @@ def test_a_lease_of_another_process_is_not_lent_here(
     assert there.release(mine)
     assert len(there._steps.pool) == 0
     assert here.renew(mine) is False
+
+
+def test_a_lock_that_another_process_hung_on_its_own_lease_is_followed(
+    server: Etcd, opened: Opener, name: str
+) -> None:
+    """Detached, renewed there for another ttl and for the first one again, and attached here."""
+    here, there = opened(server.url), opened(server.url)
+    mine = claim(here, name, ttl=20.0)
+    token = granted(here, mine)
+    old = place_of(here, mine).lease
+    for ttl in (40.0, 20.0):
+        assert there.renew(Claim(mine.name, mine.key, mine.owner, ttl))
+    server.ask("lease/revoke", {"ID": old.id})
+    assert here.renew(mine)
+    assert place_of(here, mine).lease.id == place_of(there, mine).lease.id
+    info = here.inspect(name)
+    assert info is not None
+    assert info.fencing_token == token
+    assert here.release(mine)
+
+
+def test_a_child_has_neither_leases_nor_places(
+    server: Etcd, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was forked behind Python's back, as uWSGI does."""
+    backend = opened(server.url)
+    held, kept = claim(backend, name), claim(backend, f"{name}2")
+    granted(backend, held)
+    granted(backend, kept)
+    lease = place_of(backend, kept).lease
+    assert backend.release(kept)
+    assert len(backend._steps.pool) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr("django_distlock.backends.etcd.steps.getpid", lambda: -1)
+        granted(backend, kept)
+        assert place_of(backend, kept).lease.id != lease.id
+        assert backend._steps.places.get(held.owner) is None
+    assert backend.release(kept)  # in the parent again, which knows of nothing then
+    assert backend.release(held)
 
 
 def test_what_ended_without_a_release_is_forgotten(server: Etcd, opened: Opener, name: str) -> None:

@@ -179,4 +179,4 @@ class EtcdBackend(BaseLockBackend):
     def forget_parent(self) -> None:
         super().forget_parent()
         self._asker.forget_parent()
-        self._steps = Steps(self.located.root, lambda: self.clock())
+        self._steps.begin_anew()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from os import getpid
 from typing import Any
 
 from ...clock import Clock
@@ -32,15 +33,25 @@ class Steps:
     def __init__(self, root: str, clock: Clock) -> None:
         self.root = root
         self._clock = clock
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the leases and places: those of the parent, in a forked child."""
+        self._pid = getpid()
         self.pool = Pool()
         self.places = Places()
+
+    def _known_here(self, claim: Claim) -> Place | None:
+        if self._pid != getpid():  # forked behind Python's back, as uWSGI does
+            self.begin_anew()
+        return self.places.get(claim.owner)
 
     # -- acquire -----------------------------------------------------------------------------------
 
     def acquire(self, claim: Claim, *, wait: bool) -> Operation[Grant | Refusal]:
         """Take the lock, or join its line if we ``wait``; who stands there looks who is ahead."""
         began = self._clock()
-        place = self.places.get(claim.owner)
+        place = self._known_here(claim)
         for _ in range(3):
             if place is not None and place.created:
                 refusal = yield from self._look(claim, place)
@@ -208,7 +219,7 @@ class Steps:
 
     def _known(self, claims: Sequence[Claim]) -> Operation[list[Place | None]]:
         """Return the place of each claim; those made by other processes are looked for."""
-        places = [self.places.get(claim.owner) for claim in claims]
+        places = [self._known_here(claim) for claim in claims]
         unknown = [number for number, place in enumerate(places) if place is None]
         if unknown:
             keys = [Keys.of(self.root, claims[number]) for number in unknown]
@@ -253,34 +264,42 @@ class Steps:
         In this order: who still has the first key by then has it with a refreshed lease. And in one
         term, else a leader that was paused may have refreshed what another one counts.
         """
-        for _ in range(3):
+        for _ in range(4):
             living = yield from self._refresh([place.lease for place in places])
             said = yield messages.look([(place.keys, place.created) for place in places])
             term = said["header"]["raft_term"]
-            if all(
-                place.lease.term == term
+            parts = [part["response_range"] for part in said["responses"]]
+            moved = [self._has_moved(*each) for each in zip(places, parts[::2], strict=True)]
+            stale = [
+                lives and place.lease.term != term
                 for place, lives in zip(places, living, strict=True)
-                if lives
-            ):
+            ]
+            if not any(moved) and not any(stale):
                 break
         else:
-            raise EtcdError("the leader changes all the time")
-        parts = iter(part["response_range"] for part in said["responses"])
+            raise EtcdError("the leader, or what the locks hang on, changes all the time")
         answers = []
-        for place, lives in zip(places, living, strict=True):
-            own, ahead = next(parts), next(parts)
-            if not (lives and _is_there(own, place)):
-                self._gone(place)
-            else:
+        for number, (place, lives) in enumerate(zip(places, living, strict=True)):
+            own, ahead = parts[2 * number : 2 * number + 2]
+            if lives and _is_there(own, place):
                 place.granted = not key_of(ahead)
+            else:
+                self._gone(place)
             answers.append(place.granted)
         return answers
+
+    def _has_moved(self, place: Place, own: dict[str, Any]) -> bool:
+        """Tell whether another process has hung the key on a lease of its own; follow it."""
+        if not _is_there(own, place) or key_of(own)[0].lease == place.lease.id:
+            return False
+        place.lease = Lent(key_of(own)[0].lease, 0, 0.0, ours=False)
+        return True
 
     # -- release -----------------------------------------------------------------------------------
 
     def release(self, claim: Claim) -> Operation[bool]:
         """Remove the claim's key; tell whether it was the first of its line."""
-        place = self.places.get(claim.owner)
+        place = self._known_here(claim)
         if place is None:
             keys = Keys.of(self.root, claim)
             return _was_first((yield messages.withdraw(keys)), keys)
