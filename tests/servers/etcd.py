@@ -124,8 +124,7 @@ class Etcd(Server):
     # How it is run
 
     def prepare(self) -> None:
-        """Choose the port for the other members, and make a certificate if one is needed."""
-        self.peer = self.peer or free_port()
+        """Make a certificate if one is needed."""
         if self.tls:
             words = [
                 "-x509",
@@ -142,6 +141,8 @@ class Etcd(Server):
 
     def command(self) -> list[str]:
         """Return the command line."""
+        if not self.members:
+            self.peer = free_port()  # nobody else has to know it
         peer = f"http://{self.host}:{self.peer}"
         members = self.members or {self.member: self.peer}
         settings = {
