@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, lock
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.values import Grant
 from tests.etcd.tools import Opener, claim, granted, place_of, soon, started
@@ -18,7 +18,7 @@ from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder
 from tests.faults.weather import SECONDS, begin, end
 from tests.proxy import Proxy
-from tests.servers import Etcd
+from tests.servers import Etcd, ServerError
 
 LONG = 20.0
 TTL = 0.7
@@ -224,6 +224,35 @@ def test_a_holder_that_stood_still_for_longer_than_its_lease(
             lease.renew()
 
 
+def test_a_server_without_space_frees_and_renews(opened: Opener, name: str) -> None:
+    with Etcd(options=["--quota-backend-bytes=200000"]) as server:
+        backend = opened(server.url)
+        mine = claim(backend, name)
+        granted(backend, mine)
+        with pytest.raises(ServerError, match="space exceeded"):
+            for _ in range(50):
+                server.ask("kv/put", {"key": "YQ==", "value": "YWFh" * 10_000})
+        began = time.monotonic()
+        with pytest.raises(LockBackendError, match="compact and defragment it"):
+            lock("other", using=backend.alias).acquire()
+        assert time.monotonic() - began < 3
+        assert backend.renew(mine)
+        assert backend.release(mine)
+
+
+def test_nothing_of_a_killed_process_is_left(name: str, tmp_path: Path, server: Etcd) -> None:
+    """Neither its key nor its lease."""
+    digest = locks["etcd"].key(name)
+    before = set(server.leases())
+    with holder("etcd", name, TTL, tmp_path) as process:
+        made = set(server.leases()) - before
+        assert made
+        assert any(digest in key for key in server.all_keys())
+        process.kill()
+    soon(lambda: not made & set(server.leases()))
+    assert not any(digest in key for key in server.all_keys())
+
+
 def test_a_holder_that_stood_still_for_less(name: str, tmp_path: Path) -> None:
     with holder("etcd", name, 20.0, tmp_path) as process:
         process.send_signal(signal.SIGSTOP)
@@ -236,8 +265,6 @@ def test_a_holder_that_stood_still_for_less(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(SECONDS + 120)
 def test_holders_and_waiters_killed_and_stopped(server: Etcd, tmp_path: Path) -> None:
     """No two holders, no token twice; keys and leases of the dead are gone in time."""
-    from django_distlock import locks
-
     backend = locks["etcd"]
     late = backend.max_ttl(storm.TTL) - storm.TTL + backend.grace
     with begin("etcd", tmp_path) as run:

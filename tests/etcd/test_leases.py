@@ -288,6 +288,26 @@ def test_a_child_has_neither_leases_nor_places(
     assert backend.release(held)
 
 
+def test_a_lease_refreshed_under_another_leader_is_refreshed_again(
+    server: Etcd, opened: Opener, name: str
+) -> None:
+    """E2. It may have been one that was no leader any more when it said yes."""
+    backend = opened(server.url)
+    mine = claim(backend, name)
+    granted(backend, mine)
+    lease = place_of(backend, mine).lease
+    assert backend.renew(mine)
+    term = lease.term
+    assert term is not None
+    assert backend.release(mine)
+    lease.term = "0"
+    with tally(backend) as counted:
+        granted(backend, mine)
+    assert counted == {"txn": 2, "keepalive": 1}
+    assert lease.term == term
+    assert backend.release(mine)
+
+
 def test_what_ended_without_a_release_is_forgotten(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
     places = backend._steps.places

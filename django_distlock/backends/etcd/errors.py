@@ -25,7 +25,7 @@ class EtcdError(Exception):
     @property
     def passes(self) -> bool:
         """Whether it may be gone in a moment: a leader is being elected, or there is too much."""
-        return self.code in (UNAVAILABLE, EXHAUSTED)
+        return self.code in (UNAVAILABLE, EXHAUSTED) and "space exceeded" not in str(self)
 
 
 class NoSuchLeaseError(EtcdError):

@@ -15,7 +15,7 @@ from .messages import Key, key_of
 
 __all__ = ["LineInfo", "look", "page"]
 
-PAGE = 500
+PAGE = 100
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,7 +86,7 @@ def _info(line: list[Key], root: str) -> Operation[LineInfo | None]:
         holder=note.holder,
         fencing_token=holder.created,
         acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
-        expires_at=datetime.now(UTC) + timedelta(seconds=left) if left >= 0 else None,
+        expires_at=datetime.now(UTC) + timedelta(seconds=max(left, 0)),
         waiters=len(waiting),
         metadata=note.metadata,
         owner=holder.under(root)[1],
