@@ -224,14 +224,19 @@ def test_a_holder_that_stood_still_for_longer_than_its_lease(
             lease.renew()
 
 
+def fill(server: Etcd) -> None:
+    """Write until the server refuses it."""
+    for _ in range(50):
+        server.ask("kv/put", {"key": "YQ==", "value": "YWFh" * 10_000})
+
+
 def test_a_server_without_space_frees_and_renews(opened: Opener, name: str) -> None:
     with Etcd(options=["--quota-backend-bytes=200000"]) as server:
         backend = opened(server.url)
         mine = claim(backend, name)
         granted(backend, mine)
         with pytest.raises(ServerError, match="space exceeded"):
-            for _ in range(50):
-                server.ask("kv/put", {"key": "YQ==", "value": "YWFh" * 10_000})
+            fill(server)
         began = time.monotonic()
         with pytest.raises(LockBackendError, match="compact and defragment it"):
             lock("other", using=backend.alias).acquire()
