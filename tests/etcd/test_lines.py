@@ -278,3 +278,28 @@ def test_watches_that_cannot_be_opened_are_done_without(
     for thread in threads:
         thread.join(LONG)
     assert order == [0, 1, 2]
+
+
+def test_a_watch_of_a_task_is_closed_by_whoever_withdraws_it(
+    server: Etcd, opened: Opener, name: str
+) -> None:
+    """On its event loop, whose transports are not to be touched by another thread."""
+    backend = opened(server.url)
+    mine, waiter = claim(backend, name), claim(backend, name)
+    granted(backend, mine)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_debug(True)  # which tells of that
+        await backend.atry_acquire(waiter, 1.0)
+        assert await backend.aqueue(waiter, 0.05, LONG)
+        stream = place_of(backend, waiter).stream
+        assert stream is not None
+        assert await asyncio.to_thread(backend.release, waiter) is False
+        for _ in range(100):
+            if not stream._open:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it is open still")
+
+    asyncio.run(main())
+    assert backend.release(mine)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...http import AsyncStream, Stream
@@ -28,12 +30,32 @@ class Place:
     stream: Stream | AsyncStream | None = None
     watched: str = ""
     """The key that the stream watches."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """The event loop of the stream, if it has one."""
+
+    def watch(self, stream: Stream | AsyncStream, key: str) -> None:
+        """Keep a stream that watches ``key``."""
+        self.stream, self.watched = stream, key
+        self.loop = asyncio.get_running_loop() if isinstance(stream, AsyncStream) else None
 
     def stop_watching(self) -> None:
-        """Close the stream."""
+        """Close the stream, from any thread: what a task gave up is withdrawn by another."""
         stream, self.stream, self.watched = self.stream, None, ""
-        if stream is not None:
+        loop, self.loop = self.loop, None
+        if stream is None:
+            return
+        if loop is None or loop is _running():
             stream.close()
+            return
+        with suppress(RuntimeError):  # the loop is closed, and its connections with it
+            loop.call_soon_threadsafe(stream.close)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Places:

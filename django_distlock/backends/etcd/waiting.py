@@ -29,7 +29,7 @@ def wait_turn(asker: Asker, place: Place, left: Left, patience: float) -> bool:
         if place.stream is None or place.watched != ahead:
             place.stop_watching()
             stream = asker.open(messages.watch(ahead), patience)
-            place.stream, place.watched = stream, ahead
+            place.watch(stream, ahead)
             _begun(stream.line(patience))
             if not asker.run(_is_there(ahead), patience):
                 return True
@@ -51,7 +51,7 @@ async def await_turn(asker: Asker, place: Place, left: Left, patience: float) ->
         if place.stream is None or place.watched != ahead:
             place.stop_watching()
             stream = await asker.aopen(messages.watch(ahead), patience)
-            place.stream, place.watched = stream, ahead
+            place.watch(stream, ahead)
             _begun(await stream.aline(patience))
             if not await asker.arun(_is_there(ahead), patience):
                 return True
