@@ -280,6 +280,20 @@ def test_watches_that_cannot_be_opened_are_done_without(
     assert order == [0, 1, 2]
 
 
+def test_closing_the_alias_closes_its_watches(server: Etcd, opened: Opener, name: str) -> None:
+    backend = opened(server.url)
+    mine, waiter = claim(backend, name), claim(backend, name)
+    granted(backend, mine)
+    refused(backend, waiter)
+    backend.queue(waiter, 0.05, LONG)
+    stream = place_of(backend, waiter).stream
+    assert stream is not None
+    backend.close()
+    assert not stream._open
+    assert backend.release(waiter) is False
+    assert backend.release(mine)
+
+
 def test_a_watch_of_a_task_is_closed_by_whoever_withdraws_it(
     server: Etcd, opened: Opener, name: str
 ) -> None:

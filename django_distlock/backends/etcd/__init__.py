@@ -174,6 +174,7 @@ class EtcdBackend(BaseLockBackend):
 
     def close(self) -> None:
         super().close()
+        self._steps.places.stop_watching()
         self._asker.http.close()
 
     def forget_parent(self) -> None:

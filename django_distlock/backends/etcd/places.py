@@ -87,5 +87,10 @@ class Places:
         place.stop_watching()
         return known
 
+    def stop_watching(self) -> None:
+        """Close all streams."""
+        for place in list(self._all.values()):
+            place.stop_watching()
+
     def __len__(self) -> int:
         return len(self._all)
