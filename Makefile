@@ -5,7 +5,7 @@
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
-ALL_STORES := sqlite postgresql mariadb redis
+ALL_STORES := sqlite postgresql mariadb redis etcd
 STORES ?= $(ALL_STORES)
 ARGS ?=
 RUN := .venv/bin/python
@@ -47,10 +47,10 @@ test:
 	$(RUN) -m mypy
 ifeq ($(WHOLE),yes)
 	$(RUN) -m coverage erase
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4 --dist loadgroup
 	$(RUN) scripts/check_coverage.py
 else
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 --dist loadgroup $(ARGS)
 endif
 
 bench:

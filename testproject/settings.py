@@ -6,6 +6,7 @@ Nothing has to be set. These environment variables change the defaults:
 ``SHOP_DISTLOCKS``  more ``DISTLOCKS`` aliases as JSON, added to ``default``
 ``SHOP_REDIS``      the URL of a Redis, for the aliases "redis", "redis-transactions" and "getset"
 ``SHOP_REDLOCK``    the URLs of three or five of them, with spaces between, for the alias "redlock"
+``SHOP_ETCD``       the URLs of an etcd's members, with spaces between, for the alias "etcd"
 ``SHOP_BROKER``     the URL of a broker for Celery; without it tasks run where they are sent
 ``SHOP_DEBUG``      ``0`` turns debug pages off
 """
@@ -125,6 +126,13 @@ DISTLOCKS: dict[str, Any] = {
     # More aliases go here; `manage.py demo` runs each one that works over several processes.
     **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
 }
+
+if "SHOP_ETCD" in os.environ:
+    DISTLOCKS["etcd"] = {
+        "BACKEND": "django_distlock.backends.etcd.EtcdBackend",
+        "LOCATION": os.environ["SHOP_ETCD"].split(),
+        "PREFIX": "shop-etcd",
+    }
 
 CELERY_BROKER_URL = os.environ.get("SHOP_BROKER", "memory://")
 CELERY_RESULT_BACKEND = os.environ.get("SHOP_BROKER")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from tests import redlock
+from tests import etcd_servers, redlock
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen
 
 SERVERS: dict[str, DatabaseServer] = {}
@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
             databases[store] = SERVERS[store].create_database("distlock")
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
     redlock.start()
+    etcd_servers.start()
     os.environ.pop("DISTLOCK_TEST_REDIS", None)
     if "redis" in chosen():
         REDIS.append(Redis().start())
@@ -89,6 +90,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     for server in (*SERVERS.values(), *REDIS):
         server.stop()
     redlock.stop()
+    etcd_servers.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()

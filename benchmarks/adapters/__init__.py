@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ..adapter import Adapter
 from .db_mutex import DbMutex
+from .etcd import ETCD
 from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
 from .ours import Ours, OursRow, OursVersion
@@ -27,6 +28,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
     "redis": REDIS,
     "redlock": REDLOCK,
+    "etcd": ETCD,
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..bench import Row
 from .databases import judge_database
+from .etcd import judge_etcd
 from .redis import judge_redis, judge_redlock
 from .rows import Found, Rows
 from .views import judge_views
@@ -16,6 +17,7 @@ __all__ = ["Verdict", "judge"]
 _JUDGES: dict[str, Callable[[Rows, str], Found]] = {
     "redis": judge_redis,
     "redlock": judge_redlock,
+    "etcd": judge_etcd,
 }
 
 

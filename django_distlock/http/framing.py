@@ -1,5 +1,6 @@
 """HTTP/1.1 on one connection, by h11: what is to be sent, and what was received, in bytes.
 
+A head is made by h11 once and kept, and h11 is asked of those answers only that are not plain.
 Nothing here reads or writes a socket, so threads and event loops share it.
 """
 
@@ -9,11 +10,14 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from .messages import Answer, Endpoint, HttpError, Request
+from .plain import read_plain
 
 __all__ = ["SIZE", "Framing", "Read", "Reading"]
 
 SIZE = 65536
 """Bytes that are read at once."""
+HEADS = 64
+"""Heads of requests that a connection keeps."""
 
 Reading = Generator[None, bytes, Answer]
 """Wants to be sent what was received (b"": the server closed), until it returns the answer."""
@@ -26,7 +30,9 @@ class Framing:
         import h11
 
         self._kinds = h11
-        self._state: Any = h11.Connection(h11.CLIENT)
+        self._state: Any = None  # h11's, for an answer that is not plain
+        self._request = Request("GET", "/")
+        self._heads: dict[tuple[str, str, tuple[tuple[str, str], ...]], bytes] = {}
         self._endpoint = endpoint
         self._headers = (("Host", endpoint.authority), *headers)
         self.began = False  # whether anything of an answer has come
@@ -35,24 +41,53 @@ class Framing:
 
     def pack(self, request: Request) -> bytes:
         """Return what to send for a request."""
-        kinds, state = self._kinds, self._state
-        if state.our_state is kinds.DONE:
-            state.start_next_cycle()
-        self.began = False
-        length = (("Content-Length", str(len(request.body))),)
-        headers = self._headers + length + request.headers
+        self._request, self._state, self.began = request, None, False
+        known = (request.method, request.target, request.headers)
+        head = self._heads.get(known)
+        if head is None:
+            if len(self._heads) >= HEADS:
+                self._heads.clear()
+            bare, _ = self._begin(self._headers + request.headers)
+            head = self._heads[known] = bare[:-2]  # without the empty line
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(request.body), request.body)
+
+    def _begin(self, headers: tuple[tuple[str, str], ...]) -> tuple[bytes, Any]:
+        """Return the head of the request, and a connection of h11's that has sent it."""
+        kinds, request = self._kinds, self._request
+        state = kinds.Connection(kinds.CLIENT)
         try:
             head = kinds.Request(method=request.method, target=request.target, headers=headers)
-            packed: bytes = state.send(head)
-            if request.body:
-                packed += state.send(kinds.Data(data=request.body))
-            packed += state.send(kinds.EndOfMessage())
+            return state.send(head), state
         except kinds.LocalProtocolError as error:
             raise HttpError(f"this cannot be sent by HTTP: {error}", sent=False) from error
-        return packed
+
+    def _leave_to_h11(self) -> None:
+        """Have h11 know what was sent, so that it can read the answer."""
+        body, kinds = self._request.body, self._kinds
+        length = (("Content-Length", str(len(body))),)
+        _, self._state = self._begin(self._headers + length + self._request.headers)
+        if body:
+            self._state.send(kinds.Data(data=body))
+        self._state.send(kinds.EndOfMessage())
 
     def answer(self) -> Reading:
         """Read an answer to its end."""
+        received, plain = b"", self._request.method != "HEAD"
+        while plain:
+            data = yield
+            if not data:
+                break
+            self.began = True
+            received += data
+            found = read_plain(received)
+            if isinstance(found, Answer):
+                return found
+            plain = found
+        self._leave_to_h11()
+        if received:
+            self._feed(received)
+        if plain:
+            self._feed(b"")
         kinds = self._kinds
         head: Any = None
         parts: list[bytes] = []
@@ -69,6 +104,7 @@ class Framing:
 
     def head(self) -> Reading:
         """Read the first part of an answer, which goes on as lines; the body is still missing."""
+        self._leave_to_h11()
         kinds = self._kinds
         while True:
             event = self._next()
@@ -98,8 +134,10 @@ class Framing:
     @property
     def reusable(self) -> bool:
         """Whether the connection can take another request."""
-        done = self._kinds.DONE
-        return self._state.our_state is done and self._state.their_state is done
+        if self._state is None:
+            return True
+        done, (more, _) = self._kinds.DONE, self._state.trailing_data
+        return self._state.our_state is done and self._state.their_state is done and not more
 
     def _next(self) -> Any:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .base import DatabaseServer, Server, ServerError
+from .etcd import Etcd, EtcdCluster
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
 from .redis import Redis, RedisCluster, Sentinel
@@ -13,6 +14,8 @@ __all__ = [
     "DATABASES",
     "STORES",
     "DatabaseServer",
+    "Etcd",
+    "EtcdCluster",
     "Redis",
     "RedisCluster",
     "Sentinel",
@@ -25,7 +28,7 @@ __all__ = [
 DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES, "redis")
+STORES = ("sqlite", *DATABASES, "redis", "etcd")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 

@@ -1,0 +1,12 @@
+"""Ways to take a lock in etcd."""
+
+from __future__ import annotations
+
+from ...adapter import Adapter
+from .bare import BareCalls
+from .ours import OursEtcd
+from .peers import Etcd3gw, ToozEtcd
+
+__all__ = ["ETCD"]
+
+ETCD: tuple[type[Adapter], ...] = (OursEtcd, BareCalls, Etcd3gw, ToozEtcd)

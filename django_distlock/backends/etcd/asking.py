@@ -1,0 +1,225 @@
+"""Asking etcd from threads and from event loops: who we are, and what is asked once more.
+
+An operation is a generator of questions. What comes of a question that was not answered, or not by
+a yes, is decided here, once for both worlds, in a generator of requests and pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Generator
+from typing import Any, Final, TypeAlias, TypeVar
+
+from ...http import Answer, AsyncStream, Http, HttpError, Request, Stream
+from .errors import UNAUTHENTICATED, EtcdError, error_of, is_error
+from .messages import Question
+
+__all__ = ["Asker", "Operation", "Said"]
+
+T = TypeVar("T")
+
+Said: TypeAlias = dict[str, Any]
+Operation: TypeAlias = Generator[Question, Said, T]
+_Sends: TypeAlias = Generator[tuple[Request | None, float], Answer, T]
+"""Yields requests with their limits, or None with the seconds to pause."""
+
+PAUSE: Final = 0.05
+"""Seconds before a question is repeated that no server could answer now."""
+
+_NOTHING: Final = Answer(0, {}, b"")
+"""What a pause is answered by."""
+
+_PROBE: Final = Request("POST", "/v3/kv/range", b'{"key":"AA==","count_only":true}')
+"""A question that every server in touch with a leader answers: who does is asked first then."""
+
+
+class Asker:
+    """Carries operations out."""
+
+    def __init__(self, http: Http, servers: int, user: str = "", password: str = "") -> None:
+        self.http = http
+        self._servers = servers
+        self._login = json.dumps({"name": user, "password": password}).encode() if user else None
+        self._token = ""
+        self._cluster = ""
+        self._mutex = threading.Lock()
+
+    # -- what is sent ------------------------------------------------------------------------------
+
+    def request(self, question: Question, *, wait: float = 0.0) -> Request:
+        """Return a question as it is sent."""
+        headers = (("Authorization", self._token),) if self._token else ()
+        return Request(
+            "POST",
+            question.path,
+            question.body.encode("ascii"),
+            headers,
+            wait=wait,
+            again=question.reads,
+        )
+
+    def _attempts(self, question: Question, ends: float) -> _Sends[Said]:
+        """Ask until there is an answer, or the time is up."""
+        proven = not self._login
+        while True:
+            if self._login and not self._token:
+                yield from self._log_in(ends)
+                proven = True
+            try:
+                answer = yield self.request(question), _left(ends)
+                if answer.status == 200 and not is_error(answer):
+                    return self._read(answer)
+                error: Exception = error_of(answer)
+            except HttpError as failure:
+                error = failure
+            if isinstance(error, EtcdError):
+                if error.code == UNAUTHENTICATED and not proven:
+                    self._token = ""  # it has expired, or the server was started anew
+                    continue
+                if not error.passes:
+                    raise error
+            # Of an error that passes etcd itself does not know whether it will be done.
+            if not isinstance(error, HttpError) or error.sent:
+                question.repeated = True
+            if time.monotonic() + PAUSE >= ends:
+                raise error
+            yield None, PAUSE
+            if self._servers > 1 and not question.reads:
+                # What must not be sent twice unnoticed goes to the first server only: find one
+                # that answers.
+                yield from self._find(ends)
+
+    def _find(self, ends: float) -> _Sends[None]:
+        try:
+            yield _PROBE, _left(ends)
+        except HttpError:
+            if time.monotonic() >= ends:
+                raise
+
+    def _log_in(self, ends: float) -> _Sends[None]:
+        answer = yield Request("POST", "/v3/auth/authenticate", self._login or b""), _left(ends)
+        if answer.status != 200:
+            raise error_of(answer)
+        self._token = str(answer.json()["token"])
+
+    def _read(self, answer: Answer) -> Said:
+        """Return what was said; several lines, as of a stream, under "lines"."""
+        said: Said
+        try:
+            if answer.body.startswith(b'{"result"'):
+                said = {"lines": [json.loads(line) for line in answer.body.splitlines()]}
+                header = said["lines"][0]["result"].get("header", {})
+            else:
+                said = json.loads(answer.body)
+                header = said.get("header", {})
+        except (ValueError, LookupError, AttributeError) as error:
+            raise EtcdError(f"this is no answer of etcd's: {answer.body[:200]!r}") from error
+        cluster = header.get("cluster_id", "")
+        if cluster and cluster != self._cluster:
+            self._meet(cluster)
+        return said
+
+    def _meet(self, cluster: str) -> None:
+        with self._mutex:
+            if self._cluster and self._servers > 1:
+                raise EtcdError(
+                    "the servers are of different clusters, which know nothing of each other's "
+                    f"locks: {self._cluster} and {cluster}"
+                )
+            self._cluster = cluster
+
+    # -- threads -----------------------------------------------------------------------------------
+
+    def run(self, operation: Operation[T], limit: float) -> T:
+        """Carry an operation out, within ``limit`` seconds."""
+        ends = time.monotonic() + limit
+        try:
+            question = next(operation)
+            while True:
+                try:
+                    said = self._ask(question, ends)
+                except BaseException as error:  # noqa: BLE001 - the operation is told, and goes on
+                    question = operation.throw(error)
+                else:
+                    question = operation.send(said)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _ask(self, question: Question, ends: float) -> Said:
+        attempts = self._attempts(question, ends)
+        try:
+            request, limit = next(attempts)
+            while True:
+                answer = _NOTHING
+                try:
+                    if request is None:
+                        time.sleep(limit)
+                    else:
+                        answer = self.http.ask(request, limit)
+                except HttpError as error:
+                    request, limit = attempts.throw(error)
+                else:
+                    request, limit = attempts.send(answer)
+        except StopIteration as stop:
+            said: Said = stop.value
+            return said
+
+    def open(self, question: Question, limit: float) -> Stream:
+        """Open a stream."""
+        return self.http.open(self.request(question), limit)
+
+    # -- event loops -------------------------------------------------------------------------------
+
+    async def arun(self, operation: Operation[T], limit: float) -> T:
+        """Carry an operation out on the event loop."""
+        ends = time.monotonic() + limit
+        try:
+            question = next(operation)
+            while True:
+                try:
+                    said = await self._aask(question, ends)
+                except BaseException as error:  # noqa: BLE001 - the operation is told, and goes on
+                    question = operation.throw(error)
+                else:
+                    question = operation.send(said)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _aask(self, question: Question, ends: float) -> Said:
+        attempts = self._attempts(question, ends)
+        try:
+            request, limit = next(attempts)
+            while True:
+                answer = _NOTHING
+                try:
+                    if request is None:
+                        await asyncio.sleep(limit)
+                    else:
+                        answer = await self.http.aask(request, limit)
+                except HttpError as error:
+                    request, limit = attempts.throw(error)
+                else:
+                    request, limit = attempts.send(answer)
+        except StopIteration as stop:
+            said: Said = stop.value
+            return said
+
+    async def aopen(self, question: Question, limit: float) -> AsyncStream:
+        """Open a stream on the event loop."""
+        return await self.http.aopen(self.request(question), limit)
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def forget_parent(self) -> None:
+        """Begin anew in a forked child."""
+        self._mutex = threading.Lock()
+        self.http.forget_parent()
+
+
+def _left(ends: float) -> float:
+    return max(ends - time.monotonic(), 0.001)

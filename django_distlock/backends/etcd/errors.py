@@ -1,0 +1,76 @@
+"""What etcd says when it does not do what it was asked, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from ...http import Answer, HttpError
+
+__all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
+
+NOT_FOUND: Final = 5
+EXHAUSTED: Final = 8
+UNAVAILABLE: Final = 14
+UNAUTHENTICATED: Final = 16
+
+
+class EtcdError(Exception):
+    """An answer of etcd that is an error; ``code`` is gRPC's."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @property
+    def passes(self) -> bool:
+        """Whether it may be gone in a moment: a leader is being elected, or there is too much."""
+        return self.code in (UNAVAILABLE, EXHAUSTED) and "space exceeded" not in str(self)
+
+
+class NoSuchLeaseError(EtcdError):
+    """The lease on which something was to hang is gone."""
+
+
+def is_error(answer: Answer) -> bool:
+    """Tell whether an answer of several lines ends with an error, whatever its status."""
+    return answer.body.startswith(b'{"error"') or b'\n{"error"' in answer.body
+
+
+def error_of(answer: Answer) -> EtcdError:
+    """Return the error that an answer is."""
+    try:
+        said = json.loads(answer.body.strip().rpartition(b"\n")[2])
+        if isinstance(said["error"], dict):  # a line of several
+            said = {"error": said["error"]["message"], "code": said["error"]["grpc_code"]}
+        text, code = str(said["error"]), int(said["code"])
+    except (ValueError, KeyError, TypeError):
+        text, code = answer.body[:200].decode("utf-8", "replace").strip(), 0
+        text = f"status {answer.status}: {text or 'no text'}"
+        code = UNAVAILABLE if answer.status == 503 else 0
+    kind = NoSuchLeaseError if code == NOT_FOUND and "lease" in text else EtcdError
+    return kind(text, code)
+
+
+def remedy(error: Exception, where: str) -> str:
+    """Return what to do about an error; ``where`` is the servers' addresses for people."""
+    said = str(error)
+    if isinstance(error, EtcdError):
+        if error.code == UNAUTHENTICATED or "authentication failed" in said or "user name" in said:
+            return f"Look at USER and PASSWORD in OPTIONS, which {where} does not accept"
+        if error.code == 7:
+            return (
+                f"Grant the user of {where} the role to read and write the keys under ROOT "
+                "(docs/howto/use-etcd.md)"
+            )
+        if "space exceeded" in said:
+            return f"The database of {where} is full: compact and defragment it, disarm its alarm"
+        if "different clusters" in said:
+            return "Name the members of one cluster in LOCATION"
+        if "status 404" in said:
+            return f"{where} has no JSON gateway under /v3/: etcd 3.4 or newer is needed"
+        if error.passes:
+            return f"{where} has no leader, or is overloaded: look at `etcdctl endpoint status`"
+    if isinstance(error, HttpError) and "did not answer" in said:
+        return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
+    return f"Look at {where} and its log"

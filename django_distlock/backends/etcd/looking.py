@@ -1,0 +1,94 @@
+"""What etcd shows to people: who holds a lock, and who waits for it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+
+from ...values import Holder, LockInfo, Note
+from . import messages
+from .asking import Operation
+from .messages import Key, key_of
+
+__all__ = ["LineInfo", "look", "page"]
+
+PAGE = 100
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class LineInfo(LockInfo):
+    """A lock with its line; ``waiting`` are those who wait for it, the first one first.
+
+    ``acquired_at`` is when the holder asked for the lock, by the clock of its machine, as etcd
+    shows no time of its own.
+    """
+
+    waiting: tuple[Holder, ...] = ()
+
+
+def look(root: str, digest: str) -> Operation[LineInfo | None]:
+    """Return who holds a lock."""
+    first, end = messages.whole_line(root, digest)
+    said = yield messages.page(first, end, 0)
+    for line in _lines(key_of(said), root):
+        return (yield from _info(line, root))
+    return None
+
+
+def page(root: str, after: str, revision: str) -> Operation[tuple[list[LineInfo], str, str]]:
+    """Return the next held locks, where to go on ("": that was all), and the revision of all.
+
+    A line that is cut off at the end of a page is begun anew with the next one, unless it is
+    longer than a page, and then it is shown as far as it goes.
+    """
+    first, end = messages.whole_line(root)
+    said = yield messages.page(after or first, end, PAGE, revision)
+    revision = revision if revision != "0" else said["header"]["revision"]
+    lines = list(_lines(key_of(said), root))
+    following = ""
+    if said.get("more"):
+        last = lines[-1][0].under(root)[0]
+        if len(lines) > 1:
+            lines.pop()
+            following = messages.whole_line(root, last)[0]
+        else:
+            following = messages.whole_line(root, last)[1]
+            whole = yield messages.page(*messages.whole_line(root, last), 0, revision)
+            lines = list(_lines(key_of(whole), root))
+    shown = []
+    for line in lines:
+        info = yield from _info(line, root)
+        if info is not None:
+            shown.append(info)
+    return shown, following, revision
+
+
+def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
+    """Yield the keys of each lock in the order in which they were made."""
+    for _, line in groupby(keys, lambda key: key.under(root)[0]):
+        yield sorted(line, key=attrgetter("created"))
+
+
+def _info(line: list[Key], root: str) -> Operation[LineInfo | None]:
+    holder, *waiting = line
+    record = holder.record
+    if record is None:  # put there by somebody else
+        return None
+    said = yield messages.time_to_live(holder.lease)
+    left = int(said.get("TTL", -1))
+    note = Note.loads(record.note)
+    return LineInfo(
+        name=record.name,
+        holder=note.holder,
+        fencing_token=holder.created,
+        acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
+        expires_at=datetime.now(UTC) + timedelta(seconds=max(left, 0)),
+        waiters=len(waiting),
+        metadata=note.metadata,
+        owner=holder.under(root)[1],
+        waiting=tuple(Note.loads(each.record.note).holder for each in waiting if each.record),
+    )

@@ -1,0 +1,96 @@
+"""The places in the lines of locks that this process knows of: one a claim."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...http import AsyncStream, Stream
+from .leases import Lent
+from .messages import Keys
+
+__all__ = ["Place", "Places"]
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A claim's key in etcd, the lease it hangs on, and who is the one ahead."""
+
+    keys: Keys
+    lease: Lent
+    created: int = 0
+    """The revision at which the key was made; 0: it is not there."""
+    granted: bool = False
+    ahead: str = ""
+    """The key of the one ahead, in base64."""
+    unsure: bool = False
+    """Whether a request that puts the key was not answered, or was sent twice."""
+    stream: Stream | AsyncStream | None = None
+    watched: str = ""
+    """The key that the stream watches."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """The event loop of the stream, if it has one."""
+
+    def watch(self, stream: Stream | AsyncStream, key: str) -> None:
+        """Keep a stream that watches ``key``."""
+        self.stream, self.watched = stream, key
+        self.loop = asyncio.get_running_loop() if isinstance(stream, AsyncStream) else None
+
+    def stop_watching(self) -> None:
+        """Close the stream, from any thread: what a task gave up is withdrawn by another."""
+        stream, self.stream, self.watched = self.stream, None, ""
+        loop, self.loop = self.loop, None
+        if stream is None:
+            return
+        if loop is None or loop is _running():
+            stream.close()
+            return
+        with suppress(RuntimeError):  # the loop is closed, and its connections with it
+            loop.call_soon_threadsafe(stream.close)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Places:
+    """All places, by the owner of the claim."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Place] = {}
+        self._mutex = threading.Lock()
+        self._bound = 256
+
+    def get(self, owner: str) -> Place | None:
+        return self._all.get(owner)
+
+    def add(self, owner: str, place: Place, now: float) -> Place:
+        """Note a place; now and then those are forgotten that ended without a release."""
+        with self._mutex:
+            if len(self._all) >= self._bound:
+                self._all = {key: each for key, each in self._all.items() if each.lease.until > now}
+                self._bound = max(256, 2 * len(self._all))
+            self._all[owner] = place
+        return place
+
+    def drop(self, owner: str, place: Place) -> bool:
+        """Forget a place; tell whether it was this one, and nobody else has done it already."""
+        with self._mutex:
+            known = self._all.get(owner) is place
+            if known:
+                del self._all[owner]
+        place.stop_watching()
+        return known
+
+    def stop_watching(self) -> None:
+        """Close all streams."""
+        for place in list(self._all.values()):
+            place.stop_watching()
+
+    def __len__(self) -> int:
+        return len(self._all)

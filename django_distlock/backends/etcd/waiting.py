@@ -1,0 +1,86 @@
+"""Waiting for the one ahead in the line to go: its key alone is watched.
+
+A watch that begins at an old revision is served by a loop of the server's that runs ten times a
+second. So it begins at the present, and when it is known to have begun, the key is looked for once
+more: it may have gone in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from ...http import HttpError
+from . import messages
+from .asking import Asker, Operation
+from .errors import EtcdError
+from .places import Place
+
+__all__ = ["await_turn", "wait_turn"]
+
+Left = Callable[[], float]
+"""Returns the seconds that are left of a turn."""
+
+
+def wait_turn(asker: Asker, place: Place, left: Left, patience: float) -> bool:
+    """Return True when it may be the place's turn, or its time is up; False: cannot watch."""
+    ahead = place.ahead
+    try:
+        if place.stream is None or place.watched != ahead:
+            place.stop_watching()
+            stream = asker.open(messages.watch(ahead), patience)
+            place.watch(stream, ahead)
+            _begun(stream.line(patience))
+            if not asker.run(_is_there(ahead), patience):
+                return True
+        while (more := left()) > 0 and place.stream is not None:
+            line = place.stream.line(more)  # type: ignore[union-attr]
+            if line is not None and _tells(line):
+                place.stop_watching()
+                return True
+    except (HttpError, EtcdError):
+        place.stop_watching()
+        return False
+    return True
+
+
+async def await_turn(asker: Asker, place: Place, left: Left, patience: float) -> bool:
+    """Wait as `wait_turn`, on the event loop."""
+    ahead = place.ahead
+    try:
+        if place.stream is None or place.watched != ahead:
+            place.stop_watching()
+            stream = await asker.aopen(messages.watch(ahead), patience)
+            place.watch(stream, ahead)
+            _begun(await stream.aline(patience))
+            if not await asker.arun(_is_there(ahead), patience):
+                return True
+        while (more := left()) > 0 and place.stream is not None:
+            line = await place.stream.aline(more)  # type: ignore[union-attr]
+            if line is not None and _tells(line):
+                place.stop_watching()
+                return True
+    except (HttpError, EtcdError):
+        place.stop_watching()
+        return False
+    return True
+
+
+def _is_there(key: str) -> Operation[bool]:
+    said = yield messages.exists([key])
+    return bool(messages.key_of(said["responses"][0]["response_range"]))
+
+
+def _begun(line: bytes | None) -> None:
+    """See that a watch has begun."""
+    if line is None or not json.loads(line).get("result", {}).get("created"):
+        raise EtcdError(f"the watch was not begun: {line!r}")
+
+
+def _tells(line: bytes) -> bool:
+    """Tell whether a line says that the key was removed; raise if the watch has ended."""
+    said = json.loads(line)
+    result = said.get("result", {})
+    if "error" in said or result.get("canceled"):
+        raise EtcdError(f"the watch has ended: {said}")
+    return bool(result.get("events"))

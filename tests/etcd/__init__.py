@@ -1,0 +1,1 @@
+"""The etcd backend against real servers."""

@@ -1,0 +1,67 @@
+"""The etcd of this run, the cluster of the tests that ask for one, and their aliases."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import Any
+
+from tests.servers import Etcd, EtcdCluster, chosen
+from tests.servers.base import HOST
+
+__all__ = ["NODE", "aliases", "cluster_stopped", "running_cluster", "start", "stop"]
+
+NODE: list[Etcd] = []
+"""The server of this process, if etcd was chosen."""
+CLUSTER: list[EtcdCluster] = []
+
+VARIABLE = "DISTLOCK_TEST_ETCD"
+BACKEND = "django_distlock.backends.etcd.EtcdBackend"
+
+
+def start() -> None:
+    """Start the server, and tell the processes that the tests start where it is."""
+    os.environ.pop(VARIABLE, None)
+    if "etcd" in chosen():
+        NODE.append(Etcd().start())
+        nowhere = [f"http://{HOST}:{port}" for port in (1, 2, 3)]
+        os.environ[VARIABLE] = json.dumps({"etcd": NODE[0].url, "etcd-cluster": nowhere})
+
+
+def stop() -> None:
+    """End the servers."""
+    cluster_stopped()
+    for node in NODE:
+        node.stop()
+    NODE.clear()
+
+
+def running_cluster() -> EtcdCluster:
+    """Return the cluster with all its members running; it is started when it is first asked for."""
+    from django_distlock import locks  # only when Django is set up
+
+    if CLUSTER:
+        CLUSTER[0].bring_up()
+    else:
+        CLUSTER.append(EtcdCluster().start())
+        told = json.loads(os.environ[VARIABLE]) | {"etcd-cluster": CLUSTER[0].urls}
+        os.environ[VARIABLE] = json.dumps(told)
+        # Known as an alias from the beginning, and from now on by where it is.
+        locks.settings["etcd-cluster"]["LOCATION"] = CLUSTER[0].urls
+        with suppress(KeyError):
+            del locks["etcd-cluster"]
+    return CLUSTER[0]
+
+
+def cluster_stopped() -> None:
+    """End the cluster."""
+    for cluster in CLUSTER:
+        cluster.stop()
+    CLUSTER.clear()
+
+
+def aliases() -> dict[str, dict[str, Any]]:
+    """Return the aliases of the servers that run."""
+    told = json.loads(os.environ.get(VARIABLE, "{}"))
+    return {name: {"BACKEND": BACKEND, "LOCATION": urls} for name, urls in told.items()}
