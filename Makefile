@@ -6,6 +6,7 @@
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
 ALL_STORES := sqlite postgresql mariadb redis
+ALL_STORES += consul
 STORES ?= $(ALL_STORES)
 ARGS ?=
 RUN := .venv/bin/python
@@ -47,10 +48,10 @@ test:
 	$(RUN) -m mypy
 ifeq ($(WHOLE),yes)
 	$(RUN) -m coverage erase
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4 --dist loadgroup
 	$(RUN) scripts/check_coverage.py
 else
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 --dist loadgroup $(ARGS)
 endif
 
 bench:
@@ -84,7 +85,7 @@ format:
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
+	rm -rf .consul .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f testproject/*.sqlite3*

@@ -22,7 +22,7 @@ from .handler import locks
 from .held import Hold, State
 from .transactions import Ask, open_transactions
 from .upkeep import free, keep_until_ended, renew_hold
-from .values import Claim
+from .values import Claim, Sequencer
 from .watchdog import abandon, watchdog
 from .worker import events
 
@@ -72,6 +72,15 @@ class Lease(Saves):
                 "This backend has no fencing tokens", name=self.name, alias=self.alias
             )
         return self._hold.granted.fencing_token
+
+    @property
+    def sequencer(self) -> Sequencer:
+        """What to send along, so that its receiver can ask Consul whether we hold the lock still.
+
+        Raises UnsupportedOperationError on a backend that has none; only Consul's has.
+        """
+        self.check()
+        return self._hold.backend.sequencer(self._hold.claim)
 
     @property
     def lost(self) -> bool:

@@ -28,6 +28,7 @@ from django.utils.module_loading import import_string  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
 from django_distlock.backends.base import BaseLockBackend  # noqa: E402
+from django_distlock.backends.consul import ConsulBackend  # noqa: E402
 from django_distlock.backends.dummy import DummyBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
 from django_distlock.backends.redis import RedisBackend  # noqa: E402
@@ -44,6 +45,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     RowBackend,
     RedisBackend,
     RedlockBackend,
+    ConsulBackend,
     LocMemBackend,
     DummyBackend,
 )

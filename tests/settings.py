@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from tests import redlock
+from tests import consul_servers, redlock
 
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 
@@ -78,6 +78,7 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
 }
 
 DISTLOCKS |= redlock.aliases()
+DISTLOCKS |= consul_servers.aliases()
 
 REDIS = os.environ.get("DISTLOCK_TEST_REDIS", "")
 CACHES: dict[str, dict[str, Any]] = {

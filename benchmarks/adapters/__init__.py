@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..adapter import Adapter
+from .consul import CONSUL
 from .db_mutex import DbMutex
 from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
@@ -27,6 +28,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
     "redis": REDIS,
     "redlock": REDLOCK,
+    "consul": CONSUL,
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .base import Store
+from .consul import OneConsul
 from .databases import Mariadb, Postgresql, Sqlite
 from .redis import OneRedis, Redlock
 
 __all__ = ["STORES", "Store", "set_up_django"]
 
 STORES: dict[str, type[Store]] = {
-    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock)
+    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneConsul)
 }
 
 

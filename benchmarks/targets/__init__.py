@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..bench import Row
+from .consul import judge_consul
 from .databases import judge_database
 from .redis import judge_redis, judge_redlock
 from .rows import Found, Rows
@@ -13,6 +14,7 @@ from .rows import Found, Rows
 __all__ = ["Verdict", "judge"]
 
 _JUDGES: dict[str, Callable[[Rows, str], Found]] = {
+    "consul": judge_consul,
     "redis": judge_redis,
     "redlock": judge_redlock,
 }
