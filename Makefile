@@ -5,7 +5,7 @@
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
-ALL_STORES := sqlite postgresql mariadb redis etcd
+ALL_STORES := sqlite postgresql mariadb redis etcd consul
 STORES ?= $(ALL_STORES)
 ARGS ?=
 RUN := .venv/bin/python
@@ -84,7 +84,7 @@ format:
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
+	rm -rf .consul .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f testproject/*.sqlite3*

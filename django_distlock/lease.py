@@ -23,7 +23,7 @@ from .held import Hold, State
 from .signals import Tell, heard, lock_attached
 from .transactions import Ask, open_transactions
 from .upkeep import free, keep_until_ended, renew_hold
-from .values import Claim
+from .values import Claim, Sequencer
 from .watchdog import abandon, watchdog
 from .worker import events
 
@@ -73,6 +73,15 @@ class Lease(Saves):
                 "This backend has no fencing tokens", name=self.name, alias=self.alias
             )
         return self._hold.granted.fencing_token
+
+    @property
+    def sequencer(self) -> Sequencer:
+        """What to send along, so that its receiver can ask Consul whether we hold the lock still.
+
+        Raises UnsupportedOperationError on a backend that has none; only Consul's has.
+        """
+        self.check()
+        return self._hold.backend.sequencer(self._hold.claim)
 
     @property
     def lost(self) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "LockInfo",
     "Note",
     "Refusal",
+    "Sequencer",
 ]
 
 
@@ -152,6 +153,18 @@ class LockInfo:
     waiters: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     owner: str = field(default="", repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequencer:
+    """By what somebody else can ask Consul whether a holder holds its lock still.
+
+    He reads ``key``: the lock is held as long as its LockIndex and its Session are these.
+    """
+
+    key: str
+    lock_index: int
+    session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

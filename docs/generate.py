@@ -28,6 +28,7 @@ from django.utils.module_loading import import_string  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
 from django_distlock.backends.base import BaseLockBackend  # noqa: E402
+from django_distlock.backends.consul import ConsulBackend  # noqa: E402
 from django_distlock.backends.dummy import DummyBackend  # noqa: E402
 from django_distlock.backends.etcd import EtcdBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
@@ -51,6 +52,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     RedisBackend,
     RedlockBackend,
     EtcdBackend,
+    ConsulBackend,
     LocMemBackend,
     DummyBackend,
 )

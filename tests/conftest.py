@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from tests import etcd_servers, redlock
-from tests.servers import DATABASES, DatabaseServer, Redis, chosen
+from tests import consul_servers, etcd_servers, redlock
+from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 
 SERVERS: dict[str, DatabaseServer] = {}
 REDIS: list[Redis] = []
@@ -51,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
     redlock.start()
     etcd_servers.start()
+    consul_servers.start()
     os.environ.pop("DISTLOCK_TEST_REDIS", None)
     if "redis" in chosen():
         REDIS.append(Redis().start())
@@ -91,9 +92,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         server.stop()
     redlock.stop()
     etcd_servers.stop()
+    consul_servers.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which stores were asked for and not tested."""
+    for store, why in missing().items():
+        terminalreporter.write_line(f"NOT RUN: the tests of {store}: {why}", yellow=True)
 
 
 @pytest.fixture(autouse=True)

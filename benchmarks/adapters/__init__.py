@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..adapter import Adapter
+from .consul import CONSUL
 from .db_mutex import DbMutex
 from .etcd import ETCD
 from .for_update import BareForUpdate, SelectForUpdate
@@ -29,6 +30,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     "redis": REDIS,
     "redlock": REDLOCK,
     "etcd": ETCD,
+    "consul": CONSUL,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import Store
+from .consul import OneConsul
 from .databases import Mariadb, Postgresql, Sqlite
 from .etcd import OneEtcd
 from .redis import OneRedis, Redlock
@@ -10,7 +11,7 @@ from .redis import OneRedis, Redlock
 __all__ = ["STORES", "Store", "set_up_django"]
 
 STORES: dict[str, type[Store]] = {
-    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneEtcd)
+    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneEtcd, OneConsul)
 }
 
 

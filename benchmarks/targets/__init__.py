@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..bench import Row
+from .consul import judge_consul
 from .databases import judge_database
 from .etcd import judge_etcd
 from .redis import judge_redis, judge_redlock
@@ -15,6 +16,7 @@ from .views import judge_views
 __all__ = ["Verdict", "judge"]
 
 _JUDGES: dict[str, Callable[[Rows, str], Found]] = {
+    "consul": judge_consul,
     "redis": judge_redis,
     "redlock": judge_redlock,
     "etcd": judge_etcd,

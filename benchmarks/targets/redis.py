@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .rows import Found, Rows, rates
 
-__all__ = ["judge_redis", "judge_redlock"]
+__all__ = ["OURS", "handed_over", "judge_redis", "judge_redlock"]
 
 OURS = "django-distlock"
 
@@ -17,7 +17,7 @@ def judge_redis(rows: Rows, store: str) -> Found:
     if pairs := rows.get("pairs", OURS):
         yield "messages a pair", "<=", 2.0, pairs["statements"]
     for waiters in rows.waiters():
-        yield from _p50(rows, waiters, {"python-redis-lock": 0.75, "bare push/pop": 2.4})
+        yield from handed_over(rows, waiters, {"python-redis-lock": 0.75, "bare push/pop": 2.4})
         yield from _p99(rows, waiters)
         if ours := rows.get("handover", OURS, waiters=waiters):
             yield f"messages an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
@@ -36,11 +36,12 @@ def judge_redlock(rows: Rows, store: str) -> Found:
     """Judge what was measured on five nodes."""
     yield from rates(rows, "pairs", OURS, {"redlock-ng": 2.5, "bare sockets": 0.85})
     for waiters in rows.waiters():
-        yield from _p50(rows, waiters, {"pottery": 0.15})
+        yield from handed_over(rows, waiters, {"pottery": 0.15})
     yield from _renewals(rows)
 
 
-def _p50(rows: Rows, waiters: int, limits: dict[str, float]) -> Found:
+def handed_over(rows: Rows, waiters: int, limits: dict[str, float]) -> Found:
+    """Judge the median of our hand-overs beside those of others."""
     ours = rows.get("handover", OURS, waiters=waiters)
     for name, wanted in limits.items():
         other = rows.get("handover", name, waiters=waiters)

@@ -27,7 +27,7 @@ from ..offloop import to_the_end
 from ..signals import Tell, heard, lock_forced
 from ..text import shown
 from ..transactions import Ask, is_pending, sweep
-from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
+from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, Sequencer
 
 __all__ = ["BaseLockBackend"]
 
@@ -157,6 +157,15 @@ class BaseLockBackend:
     def max_ttl(self, ttl: float) -> float:
         """Return how long the store may keep a lock of ``ttl`` whose holder has vanished."""
         return ttl
+
+    def sequencer(self, claim: Claim) -> Sequencer:
+        """Return by what others can ask the store whether the claim's owner holds the lock still.
+
+        A store that has sequencers overrides this. Asked of a claim that was granted.
+        """
+        raise UnsupportedOperationError(
+            "This backend has no sequencers", name=claim.name, alias=self.alias
+        )
 
     def place(self) -> object:
         """Return where the locks of now are kept; work in the background is bound to it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .base import DatabaseServer, Server, ServerError
+from .consul import Consul, ConsulCluster
 from .etcd import Etcd, EtcdCluster
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
@@ -13,6 +14,8 @@ from .redis import Redis, RedisCluster, Sentinel
 __all__ = [
     "DATABASES",
     "STORES",
+    "Consul",
+    "ConsulCluster",
     "DatabaseServer",
     "Etcd",
     "EtcdCluster",
@@ -23,12 +26,13 @@ __all__ = [
     "ServerError",
     "chosen",
     "databases",
+    "missing",
 ]
 
 DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES, "redis", "etcd")
+STORES = ("sqlite", *DATABASES, "redis", "etcd", "consul")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 
@@ -37,7 +41,18 @@ def chosen() -> tuple[str, ...]:
     words = os.environ.get("DISTLOCK_TEST_STORES", " ".join(STORES)).split()
     if unknown := sorted(set(words) - set(STORES)):
         raise ValueError(f"DISTLOCK_TEST_STORES names {unknown}; known are {list(STORES)}")
-    return tuple(store for store in STORES if store in words)
+    absent = missing()
+    return tuple(store for store in STORES if store in words and store not in absent)
+
+
+def missing() -> dict[str, str]:
+    """Return the stores that cannot be tested here though they were asked for, and why."""
+    words = os.environ.get("DISTLOCK_TEST_STORES", " ".join(STORES)).split()
+    if "consul" in words and not Consul.installed():
+        return {
+            "consul": "there is no consul here, and Debian 12 has no package: see scripts/setup"
+        }
+    return {}
 
 
 def databases() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from . import DATABASES, DatabaseServer, ServerError, chosen, databases, watcher
+from . import DATABASES, Consul, DatabaseServer, ServerError, chosen, databases, missing, watcher
 
 HERE = Path(__file__).parent
 CHOSEN = [name for name in chosen() if name in DATABASES]
@@ -330,7 +330,15 @@ def test_chosen_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTLOCK_TEST_STORES", "redis sqlite")
     assert (chosen(), databases()) == (("sqlite", "redis"), ("sqlite",))
     monkeypatch.delenv("DISTLOCK_TEST_STORES")
-    assert chosen() == ("sqlite", "postgresql", "mariadb", "redis")
+    assert set(chosen()) >= {"sqlite", "postgresql", "mariadb", "redis"}
     monkeypatch.setenv("DISTLOCK_TEST_STORES", "sqlite oracle")
     with pytest.raises(ValueError, match="oracle"):
         chosen()
+
+
+def test_a_consul_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTLOCK_TEST_STORES", "consul sqlite")
+    monkeypatch.setattr(Consul, "installed", lambda: False)
+    assert (chosen(), list(missing())) == (("sqlite",), ["consul"])
+    monkeypatch.setattr(Consul, "installed", lambda: True)
+    assert (chosen(), missing()) == (("sqlite", "consul"), {})

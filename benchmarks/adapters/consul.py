@@ -1,0 +1,112 @@
+"""Ways to take a lock in Consul."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+from typing import Any
+
+from ..adapter import Adapter, Polled
+from .redis.ours import OursRedis
+
+__all__ = ["CONSUL"]
+
+
+def _address() -> tuple[str, int]:
+    """Return host and port of the server, which is the alias's LOCATION."""
+    from django.conf import settings
+
+    host, _, port = settings.DISTLOCKS["default"]["LOCATION"].rpartition("/")[2].partition(":")
+    return host, int(port)
+
+
+class OursConsul(OursRedis):
+    """The consul backend."""
+
+    backend = "consul"
+
+
+class BareCalls(Adapter):
+    """``?acquire=`` and ``?release=`` on a kept connection and session, and nothing else."""
+
+    name = "bare calls"
+    kind = "floor"
+    backend = "consul"
+    waits = False
+
+    def open(self) -> None:
+        """Connect, and make the session."""
+        self._connection = http.client.HTTPConnection(*_address())
+        body = json.dumps({"TTL": "600s", "LockDelay": "0s", "Behavior": "delete"})
+        self._session = json.loads(self._ask("/v1/session/create", body))["ID"]
+
+    def close(self) -> None:
+        """End the session."""
+        self._ask(f"/v1/session/destroy/{self._session}")
+        self._connection.close()
+
+    def acquire(self, key: str) -> str:
+        """Attempt once; it is free."""
+        handle = self.try_acquire(key)
+        assert handle is not None, "the floor does not wait"
+        return handle
+
+    def try_acquire(self, key: str) -> str | None:
+        """Take the key for the session."""
+        path = f"bare/{key.replace(' ', '-')}"
+        value = secrets.token_hex(16)
+        return (
+            path if self._ask(f"/v1/kv/{path}?acquire={self._session}", value) == "true" else None
+        )
+
+    def release(self, handle: str) -> None:
+        """Give it back."""
+        assert self._ask(f"/v1/kv/{handle}?release={self._session}") == "true"
+
+    def _ask(self, path: str, body: str = "") -> str:
+        self._connection.request("PUT", path, body)
+        return self._connection.getresponse().read().decode().strip()
+
+
+class PyConsul(Polled):
+    """py-consul's calls, the session kept; who is refused waits for the key to change."""
+
+    name = "py-consul"
+    kind = "peer"
+    backend = "consul"
+    needs = ("consul", "requests")
+
+    def open(self) -> None:
+        """Connect, and make the session."""
+        import consul
+
+        host, port = _address()
+        self._client: Any = consul.Consul(host=host, port=port)
+        self._session = self._client.session.create(ttl=600, lock_delay=0, behavior="delete")
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.session.destroy(self._session)
+        self._client.http.session.close()
+
+    def acquire(self, key: str) -> str:
+        """Attempt, and watch the key as Consul's guide to leader election does."""
+        path = f"peer/{key.replace(' ', '-')}"
+        while not self._client.kv.put(path, "x", acquire=self._session):
+            index, entry = self._client.kv.get(path)
+            while entry is not None and entry.get("Session"):
+                index, entry = self._client.kv.get(path, index=index, wait="10s")
+        return path
+
+    def try_acquire(self, key: str) -> str | None:
+        """Attempt once."""
+        path = f"peer/{key.replace(' ', '-')}"
+        return path if self._client.kv.put(path, "x", acquire=self._session) else None
+
+    def release(self, handle: str) -> None:
+        """Give it back."""
+        assert self._client.kv.put(handle, "", release=self._session)
+
+
+CONSUL: tuple[type[Adapter], ...] = (OursConsul, BareCalls, PyConsul)

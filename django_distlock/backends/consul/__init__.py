@@ -1,0 +1,271 @@
+"""Locks in Consul: on sessions, with a line of waiters, in a cluster that survives any server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import ClassVar, TypeVar
+
+from django.core.checks import CheckMessage
+
+from ...conf import AliasConf, OptionSpec
+from ...exceptions import UnsupportedOperationError
+from ...flow import LEAST_PATIENCE
+from ...http import Http, HttpError, Request, require_h11
+from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, Sequencer
+from ..base import BaseLockBackend
+from . import checks, errors, looking, options
+from .calls import Api, ConsulError, Rest, Talk
+from .holds import Ways
+from .protocol import Protocol
+from .records import folder
+from .sessions import Sessions
+from .sights import Sights
+
+__all__ = ["ConsulBackend"]
+
+T = TypeVar("T")
+
+
+class ConsulBackend(BaseLockBackend):
+    """Locks in Consul's key-value store, each held by a session.
+
+    LOCATION is the URL of an agent, by default ``"http://127.0.0.1:8500"``, or a list of them, of
+    which the first that can be reached is asked. OPTIONS: ``COMMAND_TIMEOUT``; ``TOKEN``, an ACL
+    token; ``DATACENTER``; ``ROOT``, what the keys begin with (``"distlock"``); ``LOCK_DELAY``, the
+    seconds (15) for which Consul keeps a lock from everybody after its session has ended;
+    ``BEHAVIOR``, what becomes of the key: ``"delete"``, or ``"release"``, by which the sequencer's
+    LockIndex goes on rising; ``NODE``, ``NODE_CHECKS`` and ``SERVICE_CHECKS``, health checks by
+    which a session ends, too (none); ``SESSION_TTL_MIN``, as the servers' session_ttl_min (10);
+    ``CA_FILE``, ``CERT_FILE`` and ``KEY_FILE`` for TLS.
+    """
+
+    queues = fair = notifies = counts_waiters = cleans = native_async = True
+    # Whoever does not wait at all asks once, and does not stand in line.
+    least_patience = 0.0
+    poll = (0.02, 0.25)
+    longest_ttl = options.LONGEST_TTL
+    store_errors = (HttpError, ConsulError)
+    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        require_h11(alias, "consul")
+        # Longer than a server without a leader keeps a request before it says so, 7 s.
+        self.command_timeout = self.opts.get("COMMAND_TIMEOUT", 10.0)
+        self._lock_delay: float = self.opts.get("LOCK_DELAY", options.LOCK_DELAY)
+        endpoints = options.endpoints_of(alias, conf.location)
+        self._shown = ", ".join(map(str, endpoints))
+        token = self.opts.get("TOKEN")
+        self._http = Http(
+            endpoints,
+            headers={"X-Consul-Token": token} if token else {},
+            tls=options.tls_of(alias, self.opts, endpoints),
+        )
+        self._folder = folder(self.opts.get("ROOT", "distlock"), conf.prefix)
+        self._api = Api(self.opts.get("DATACENTER", ""))
+        self._sessions = Sessions(
+            self._api,
+            options.session_body(self.opts),
+            self.opts.get("SESSION_TTL_MIN", options.LEAST_SESSION),
+            self.clock,
+            lambda id: self._protocol.reap(id),
+        )
+        ways = Ways(keeps=self.opts.get("BEHAVIOR") == "release")
+        sights = Sights(self.clock)
+        self._protocol = Protocol(self._api, self._folder, ways, self._sessions, sights, self.clock)
+
+    # -- talking -----------------------------------------------------------------------------------
+
+    def _converse(self, talk: Talk[T], limit: float) -> T:
+        """Carry out the steps of ``talk`` in this thread, in ``limit`` seconds."""
+        end = time.monotonic() + limit
+        resume: Callable[..., Request | Rest] = talk.send
+        answer: object = None
+        try:
+            while True:
+                try:
+                    step = resume(answer)
+                except StopIteration as stop:
+                    result: T = stop.value
+                    return result
+                left = end - time.monotonic()
+                resume = talk.send
+                if isinstance(step, Rest):
+                    answer = left > step.seconds + 0.01
+                    if answer:
+                        time.sleep(step.seconds)
+                    continue
+                try:
+                    answer = self._http.ask(step, max(left, 0.001))
+                except HttpError as error:
+                    answer, resume = error, talk.throw
+        finally:
+            answer = None  # it knows this frame
+
+    async def _aconverse(self, talk: Talk[T], limit: float) -> T:
+        """Carry out the steps of ``talk`` on the event loop."""
+        end = time.monotonic() + limit
+        resume: Callable[..., Request | Rest] = talk.send
+        answer: object = None
+        try:
+            while True:
+                try:
+                    step = resume(answer)
+                except StopIteration as stop:
+                    result: T = stop.value
+                    return result
+                left = end - time.monotonic()
+                resume = talk.send
+                if isinstance(step, Rest):
+                    answer = left > step.seconds + 0.01
+                    if answer:
+                        await asyncio.sleep(step.seconds)
+                    continue
+                try:
+                    answer = await self._http.aask(step, max(left, 0.001))
+                except HttpError as error:
+                    answer, resume = error, talk.throw
+        finally:
+            answer = None
+
+    def _patience(self, limit: float) -> float:
+        return min(self.command_timeout, max(limit, LEAST_PATIENCE))
+
+    # -- primitives --------------------------------------------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt once, and with a ``limit`` above 0 stand in line when refused."""
+        return self._converse(self._protocol.acquire(claim, limit > 0), self._patience(limit))
+
+    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt as `try_acquire`, on the event loop."""
+        talk = self._protocol.acquire(claim, limit > 0)
+        return await self._aconverse(talk, self._patience(limit))
+
+    def renew(self, claim: Claim) -> bool:
+        return self._converse(self._protocol.renew(claim), self.command_timeout)
+
+    async def arenew(self, claim: Claim) -> bool:
+        """Renew as `renew`, on the event loop."""
+        return await self._aconverse(self._protocol.renew(claim), self.command_timeout)
+
+    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        """Renew 32 in one transaction."""
+        return self._converse(self._protocol.renew_many(claims), self.command_timeout)
+
+    def release(self, claim: Claim) -> bool:
+        return self._converse(self._protocol.release(claim), self.command_timeout)
+
+    async def arelease(self, claim: Claim) -> bool:
+        """Release as `release`, on the event loop."""
+        return await self._aconverse(self._protocol.release(claim), self.command_timeout)
+
+    def withdraw(self, claim: Claim) -> bool:
+        return self._converse(self._protocol.withdraw(claim), self.command_timeout)
+
+    async def awithdraw(self, claim: Claim) -> bool:
+        """Withdraw as `withdraw`, on the event loop."""
+        return await self._aconverse(self._protocol.withdraw(claim), self.command_timeout)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def is_queued(self, claim: Claim) -> bool:
+        """Tell whether a claim that was refused stands in line."""
+        return claim.owner in self._protocol.line.places
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        """Wait until the one before us has gone."""
+        try:
+            return self._converse(self._protocol.wait(claim, limit), self._turn(limit, left))
+        except (HttpError, ConsulError):
+            return False  # the next attempt says what is the matter, if anything still is
+
+    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        """Wait as `queue`, on the event loop."""
+        try:
+            talk = self._protocol.wait(claim, limit)
+            return await self._aconverse(talk, self._turn(limit, left))
+        except (HttpError, ConsulError):
+            return False
+
+    def _turn(self, limit: float, left: float | None) -> float:
+        spare = self.command_timeout if left is None else max(left - limit, LEAST_PATIENCE)
+        return limit + min(spare, self.command_timeout)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def inspect(self, name: str) -> LockInfo | None:
+        talk = looking.look(self._api, self._protocol.line, self._folder, self.key(name))
+        return self._converse(talk, self.command_timeout)
+
+    async def ainspect(self, name: str) -> LockInfo | None:
+        """Inspect as `inspect`, on the event loop."""
+        talk = looking.look(self._api, self._protocol.line, self._folder, self.key(name))
+        return await self._aconverse(talk, self.command_timeout)
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        for part in looking.PARTS:
+            talk = looking.some_states(self._api, self._folder, part)
+            states = self._converse(talk, self.command_timeout)
+            for info in looking.names_of(states, self._protocol.line):
+                if info.name.startswith(prefix):
+                    yield info
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        """Remove marks and keys that those who died left behind, and free locks' keys."""
+        talk = looking.clean(self._api, self._protocol.line, self._folder, policy, cursor)
+        return self._converse(talk, self.command_timeout)
+
+    # -- for the layers above ----------------------------------------------------------------------
+
+    def check(self) -> list[CheckMessage]:
+        return checks.check(self.alias, self.conf, self.opts, self._lock_delay)
+
+    def max_ttl(self, ttl: float) -> float:
+        """Return how long a vanished holder's lock may be kept from those who never saw it.
+
+        Consul ends a session after up to twice its TTL, and the lock-delay follows. Who has
+        watched the lock for its ttl has it then.
+        """
+        return 2 * self._sessions.length(ttl) + self._lock_delay
+
+    def sequencer(self, claim: Claim) -> Sequencer:
+        """Return Consul's sequencer; only where keys are kept does its LockIndex go on rising."""
+        hold = self._protocol.holds.get(claim.owner)
+        if self.opts.get("BEHAVIOR") != "release" or hold is None:
+            raise UnsupportedOperationError(
+                "A sequencer is told from an older one by its LockIndex, which begins anew when "
+                "the key is deleted: set OPTIONS['BEHAVIOR'] to 'release', or compare fencing "
+                "tokens",
+                name=claim.name,
+                alias=self.alias,
+            )
+        return Sequencer(hold.paths.lock, hold.lock_index, hold.session)
+
+    def is_conflict(self, error: Exception) -> bool:
+        """Tell whether a leader is being elected, or Consul asks for a moment."""
+        return isinstance(error, ConsulError) and error.passing
+
+    def remedy(self, error: Exception) -> str:
+        return errors.remedy(error, self._shown)
+
+    def cleaned_with(self) -> Hashable:
+        return ("consul", self._shown, self._folder)
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses now; those who come later open theirs anew."""
+        self._http.close_idle()
+
+    def close(self) -> None:
+        super().close()
+        used = {hold.session for hold in self._protocol.holds.values()}
+        self._converse(self._sessions.end(lambda id: id in used), LEAST_PATIENCE)
+        self._http.close()
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        self._http.forget_parent()
+        self._sessions.forget_all()
+        self._protocol.forget_all()

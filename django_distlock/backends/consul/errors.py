@@ -1,0 +1,33 @@
+"""What an error of Consul means, and what to do about it."""
+
+from __future__ import annotations
+
+from ...http import HttpError
+from .calls import ConsulError
+
+__all__ = ["remedy"]
+
+
+def remedy(error: Exception, where: str) -> str:
+    """Return what to do about an error; ``where`` are the agents' addresses."""
+    if isinstance(error, HttpError):
+        return f"Look at the Consul agent at {where}, and at the network (COMMAND_TIMEOUT)"
+    if not isinstance(error, ConsulError):
+        return f"Look at {where} and its log"
+    said = error.said.lower()
+    if error.status in (401, 403) or "acl not found" in said or "permission denied" in said:
+        return (
+            "Give OPTIONS['TOKEN'] a policy with key_prefix write on what ROOT says, and session "
+            "write on the agent's node (docs/howto/use-consul.md)"
+        )
+    if "no cluster leader" in said or error.passing:
+        return f"{where} has no leader just now: look at consul operator raft list-peers"
+    if "invalid session ttl" in said:
+        return "Set OPTIONS['SESSION_TTL_MIN'] as session_ttl_min is set on the servers"
+    if ("check" in said and "not found" in said) or "missing check" in said:
+        return (
+            "Look at OPTIONS['NODE_CHECKS'] and ['SERVICE_CHECKS']: the checks of the agent's node"
+        )
+    if error.status == 413 or "too large" in said:
+        return "Make the lock's name or its metadata shorter: a key of Consul takes 512 KB"
+    return f"Look at {where} and its log"

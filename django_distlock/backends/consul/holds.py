@@ -1,0 +1,153 @@
+"""What this process knows of its own leases and places in line, and what it writes for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...values import Claim
+from .calls import Op, Txn, op
+from .records import Paths, Record, place_of
+from .sessions import Session
+
+__all__ = ["Hold", "Place", "Ways", "chunks", "now_ms"]
+
+
+@dataclass(slots=True)
+class Hold:
+    """A lease of this process: what its next write is compared with."""
+
+    paths: Paths
+    session: str
+    index: int
+    token: int
+    lock_index: int
+    record: Record
+    until: float
+    """When it is over by our clock, counted from before the request."""
+    place: str = ""
+    """The key of the place in line by which it was got: it is kept until the release, so that who
+    comes next has but one key to watch."""
+
+
+@dataclass(slots=True)
+class Place:
+    """A place in line."""
+
+    key: str
+    session: str
+    index: int
+    """From which on changes are watched."""
+    ahead: list[str] = field(default_factory=list)
+    """The places before it, the nearest last."""
+    ready: bool = False
+    """Whether the one watched has gone: to be tried at once."""
+
+    def still_ahead(self, txn: Txn) -> list[str]:
+        """Return who was still ahead when an `attempt` failed."""
+        failed = txn.failed or {}
+        return [key for number, key in enumerate(self.ahead, _CHECKS) if number in failed]
+
+
+LONG_NOTE = 4_000  # characters; all places are read when somebody joins a line
+_CHECKS = 2  # of an attempt, before those of the places ahead: the lock, and the place or the line
+
+
+def now_ms() -> int:
+    """Return the time of day in ms: for people, and for cleaning."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What is written, by the behaviour of the sessions.
+
+    With ``keeps`` ("release") the key of a free lock stays, so that its LockIndex goes on rising.
+    """
+
+    keeps: bool
+
+    def first_record(self, claim: Claim) -> Record:
+        """Return the record of a grant."""
+        now = now_ms()
+        return Record(claim.owner, 0, claim.ttl, now, now, None, claim.name, claim.note)
+
+    def next_record(self, claim: Claim, hold: Hold) -> Record:
+        """Return the record of a renewal, which shows by its beat that the holder lives."""
+        old = hold.record
+        return Record(
+            owner=claim.owner,
+            beat=old.beat + 1,
+            ttl=claim.ttl,
+            since=old.since,
+            at=now_ms(),
+            token=hold.token,
+            name=claim.name,
+            note=claim.note or old.note,
+        )
+
+    def attempt(self, paths: Paths, place: Place | None, *, new: bool = False) -> list[Op]:
+        """Return what has to be so for a lock to be taken that was not looked at.
+
+        Where keys are kept, most are there; a ``new`` one is not.
+        """
+        if self.keeps and not new:
+            ops = [op("check-session", paths.lock, session=None)]
+        else:
+            ops = [op("check-not-exists", paths.lock)]
+        if place is None:
+            return [*ops, op("check-not-exists", paths.queue)]
+        ops.append(op("check-session", place.key, session=place.session))
+        return ops + [op("check-not-exists", key) for key in place.ahead]
+
+    def free(self, hold: Hold) -> list[Op]:
+        """Return what frees a lock that a hold has, if it has it still."""
+        lock = hold.paths.lock
+        # "delete-cas" would not do: it says yes where there is no key, to whom has lost the lock.
+        check = op("check-index", lock, index=hold.index)
+        if self.keeps:
+            return [check, op("unlock", lock, session=hold.session, value=b"%d" % now_ms())]
+        return [check, op("delete", lock)]
+
+    def renew(self, hold: Hold, record: Record, session: str) -> list[Op]:
+        """Return what writes a renewal, moving the lock to another session where that differs."""
+        lock = hold.paths.lock
+        ops = [op("check-index", lock, index=hold.index)]
+        if session != hold.session:
+            ops.append(op("unlock", lock, session=hold.session))
+        # "cas" would do for the value, but sets the LockIndex to 0.
+        return [*ops, op("lock", lock, session=session, value=record.dumps())]
+
+    def join(self, paths: Paths, claim: Claim, session: Session) -> tuple[str, list[Op]]:
+        """Return a new place's key, and what stands in line and shows all that there is."""
+        key = place_of(paths, claim.owner, session.id)
+        ops = [
+            op("set", paths.queue, value=mark(key)),
+            op("lock", key, session=session.id, value=place_value(claim.note)),
+            op("get-tree", paths.all),
+        ]
+        return key, ops
+
+
+def place_value(note: str) -> bytes:
+    """Return the value of a place in line: since when, and who, for people."""
+    return f"{now_ms()} {note if len(note) < LONG_NOTE else ''}".encode("utf-8", "replace")
+
+
+def mark(key: str) -> bytes:
+    """Return the value of the mark of a line: whose place is the last one, and since when."""
+    return f"{key} {now_ms()}".encode("ascii")
+
+
+def chunks(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Return the numbers of what fits together, each of its size, in the order given."""
+    found: list[list[int]] = [[]]
+    filled = 0
+    for number, size in enumerate(sizes):
+        if filled + size > most:
+            found.append([])
+            filled = 0
+        found[-1].append(number)
+        filled += size
+    return [each for each in found if each]

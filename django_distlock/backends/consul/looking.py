@@ -1,0 +1,152 @@
+"""What Consul shows of its locks, and what is cleaned there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ...names import unreadable
+from ...values import Cleaned, CleanPolicy, Holder, LockInfo, Note
+from .calls import Api, Talk, op
+from .holds import now_ms
+from .line import Line
+from .records import Entry, Paths, State, paths_of, state_of
+
+__all__ = ["LineInfo", "clean", "look", "names_of", "some_states"]
+
+PARTS: Final = "0123456789abcdef"
+"""The digests are read in so many parts, by their first digit."""
+SHOWN: Final = 100
+"""Waiters whose names are shown."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class LineInfo(LockInfo):
+    """A lock with its line; ``waiting`` are those who wait for it, the first one first.
+
+    No more than a hundred of them; ``waiters`` counts all.
+    """
+
+    waiting: tuple[Holder, ...] = ()
+
+
+def info_of(key: str, state: State, line: Line) -> LineInfo | None:
+    """Return what people are shown of a name; None when nobody holds it."""
+    record = state.record
+    if not state.held or record is None:
+        return None
+    left = line.left(key, state)
+    if left is not None and left <= 0:
+        return None  # whoever wants it may have it
+    note = Note.loads(record.note)
+    waiters = state.waiters
+    return LineInfo(
+        name=unreadable(record.name),
+        holder=note.holder,
+        fencing_token=state.token,
+        acquired_at=_EPOCH + timedelta(milliseconds=record.since),
+        expires_at=_EPOCH + timedelta(milliseconds=record.at, seconds=record.ttl),
+        waiters=len(waiters),
+        metadata=note.metadata,
+        owner=record.owner,
+        waiting=tuple(_holder(each.value) for each in waiters[:SHOWN]),
+    )
+
+
+def _holder(place: bytes) -> Holder:
+    return Note.loads(place.partition(b" ")[2].decode("utf-8", "replace")).holder
+
+
+def look(api: Api, line: Line, start: str, key: str) -> Talk[LineInfo | None]:
+    """Look at one name."""
+    state = yield from api.look(paths_of(start, key))
+    return info_of(key, state, line)
+
+
+def some_states(api: Api, start: str, part: str) -> Talk[dict[str, State]]:
+    """Read the names whose digests begin so."""
+    entries, index = yield from api.entries(f"{start}{part}")
+    by_key: dict[str, list[Entry]] = defaultdict(list)
+    for each in entries:
+        key, slash, _ = each.key[len(start) :].partition("/")
+        if slash:
+            by_key[key].append(each)
+    return {key: state_of(paths_of(start, key), some, index) for key, some in by_key.items()}
+
+
+def names_of(states: dict[str, State], line: Line) -> Iterator[LineInfo]:
+    """Yield what is held."""
+    for key, state in states.items():
+        info = info_of(key, state, line)
+        if info is not None:
+            yield info
+
+
+def clean(api: Api, line: Line, start: str, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
+    """Clean the next names after a cursor: the part of the digests, and the last digest seen."""
+    part = cursor[:1] or PARTS[0]
+    removed = seen = 0
+    while seen < policy.batch:
+        states = yield from some_states(api, start, part)
+        keys = [key for key in sorted(states) if key > cursor]
+        some = keys[: policy.batch - seen]
+        for key in some:
+            seen += 1
+            removed += yield from _clean_one(api, line, start, key, states[key], policy)
+            cursor = key
+        if len(some) < len(keys):
+            return Cleaned(removed=removed, seen=seen, cursor=cursor)
+        if part == PARTS[-1]:
+            return Cleaned(removed=removed, seen=seen)
+        part = cursor = PARTS[PARTS.index(part) + 1]
+    return Cleaned(removed=removed, seen=seen, cursor=cursor)
+
+
+def _clean_one(
+    api: Api, line: Line, start: str, key: str, state: State, policy: CleanPolicy
+) -> Talk[bool]:
+    """Remove what nobody needs of a name, and tell whether that was all of it."""
+    living = [each for each in state.line if each.session]
+    left = line.left(key, state) if state.held else 0.0
+    over = left is not None and left <= 0
+    if not over or _age(state) < policy.older_than:
+        return False
+    owner_only = state.held and len(living) == 1 and not state.waiters
+    if living and not owner_only:
+        return False
+    if policy.dry_run:
+        return True
+    paths = paths_of(start, key)
+    return (yield from _remove(api, paths, state))
+
+
+def _remove(api: Api, paths: Paths, state: State) -> Talk[bool]:
+    ops = [op("delete", each.key) for each in state.line]
+    for key, entry in ((paths.lock, state.lock), (paths.queue, state.queue)):
+        if entry is None:
+            ops.insert(0, op("check-not-exists", key))
+        else:
+            ops.insert(0, op("delete-cas", key, index=entry.index))
+    return (yield from api.transact(ops[:60])).done
+
+
+def _age(state: State) -> float:
+    """Return for how many seconds a name has been idle, by the clocks of those who used it."""
+    stamps = []
+    if state.record is not None:
+        lasts = state.record.ttl if state.held else 0.0  # else it ended with its session
+        stamps.append(state.record.at + int(lasts * 1000))
+    elif state.lock is not None:
+        stamps.append(_number(state.lock.value))
+    if state.queue is not None:
+        stamps.append(_number(state.queue.value.rpartition(b" ")[2]))
+    stamps += [_number(each.value.partition(b" ")[0]) for each in state.line]
+    return (now_ms() - max(stamps, default=0)) / 1000
+
+
+def _number(raw: bytes) -> int:
+    return int(raw) if raw.isdigit() else 0

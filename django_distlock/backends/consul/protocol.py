@@ -1,0 +1,276 @@
+"""Taking, keeping and freeing a lock in Consul, as steps for both worlds.
+
+The free path is two requests: a transaction that locks the key if it does not exist and nobody is
+in line, and one that deletes it if it is still the one that we wrote. The fencing token is the
+key's ModifyIndex at the grant, from Consul's own count of all writes: no clean-up and no restart
+sets it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...clock import Clock
+from ...values import Claim, Grant, Refusal
+from .calls import MOST_OPS, Api, Op, Talk, Txn, op
+from .holds import Hold, Place, Ways, chunks
+from .line import Line
+from .records import Paths, Record, paths_of, stands_for
+from .sessions import Sessions
+from .sights import Sights
+
+__all__ = ["Protocol"]
+
+TRIES = 5
+"""How often it is looked anew when others came between."""
+
+
+class Protocol:
+    """The leases of one backend."""
+
+    def __init__(
+        self,
+        api: Api,
+        start: str,
+        ways: Ways,
+        sessions: Sessions,
+        sights: Sights,
+        clock: Clock,
+    ) -> None:
+        self.api = api
+        self.start = start
+        self.ways = ways
+        self.sessions = sessions
+        self.clock = clock
+        self.line = Line(api, ways, sessions, sights, clock)
+        self.holds: dict[str, Hold] = {}
+
+    # -- acquire -----------------------------------------------------------------------------------
+
+    def acquire(self, claim: Claim, join: bool) -> Talk[Grant | Refusal]:
+        """Attempt once, and with ``join`` stand in line when refused."""
+        if claim.owner in self.holds and (yield from self.renew(claim, late=True)):
+            return Grant(self.holds[claim.owner].token, claim.ttl)
+        paths = paths_of(self.start, claim.key)
+        place = self.line.places.get(claim.owner)
+        if place is None:
+            blind = not (join and self.line.is_contended(claim.key))
+        else:
+            blind = place.ready and len(place.ahead) < MOST_OPS - 4
+        if blind:
+            answer = yield from self._lock(claim, paths, self.ways.attempt(paths, place), place)
+            if isinstance(answer, Txn) and self.ways.keeps and answer.says("doesn't exist"):
+                ops = self.ways.attempt(paths, place, new=True)
+                answer = yield from self._lock(claim, paths, ops, place)
+            if isinstance(answer, Grant):
+                return answer
+            if place is not None:
+                place.ready = False
+            if answer.lock_delay:
+                return Refusal()  # nothing will change that could be watched
+            if place is not None:
+                place.ahead = place.still_ahead(answer)
+                if answer.says(place.key):  # passed over, or its session ended
+                    self.line.places.pop(claim.owner, None)
+                    place = None
+                elif place.ahead:
+                    return Refusal(queue=True)
+        for _ in range(TRIES):
+            if place is None and join:
+                place, state = yield from self.line.join(claim, paths)
+            else:
+                state = yield from self.api.look(paths)
+            plan = self.line.plan(claim, paths, state, place)
+            if plan is None:  # ours: the answer was lost
+                if (yield from self.renew(claim, late=True)):
+                    return Grant(self.holds[claim.owner].token, claim.ttl)
+                continue
+            if isinstance(plan, Refusal):
+                return plan
+            answer = yield from self._lock(claim, paths, plan, place)
+            if isinstance(answer, Grant):
+                return answer
+            if answer.lock_delay:
+                return Refusal()
+            if place is not None and answer.says(place.key):
+                self.line.places.pop(claim.owner, None)
+                place = None
+        return Refusal(queue=place is not None)
+
+    def _lock(
+        self, claim: Claim, paths: Paths, before: Sequence[Op], place: Place | None
+    ) -> Talk[Grant | Txn]:
+        """Lock the key if all is so that has to be ``before``; with a new session if ours died."""
+        record = self.ways.first_record(claim)
+        value = record.dumps()
+        again = True
+        while True:
+            asked = self.clock()
+            session = yield from self.sessions.for_ttl(claim.ttl)
+            lock = op("lock", paths.lock, session=session.id, value=value)
+            txn = yield from self.api.transact([*before, lock])
+            if txn.done:
+                break
+            if not (txn.dead_session and again):
+                return txn
+            self.sessions.forget(session.id)
+            again = False
+        entry = txn.entries[-1]
+        self.holds[claim.owner] = Hold(
+            paths=paths,
+            session=session.id,
+            index=entry.index,
+            token=entry.index,
+            lock_index=entry.lock_index,
+            record=record,
+            until=asked + claim.ttl,
+            place="" if place is None else place.key,
+        )
+        self.line.places.pop(claim.owner, None)
+        return Grant(entry.index, claim.ttl)
+
+    # -- renew -------------------------------------------------------------------------------------
+
+    def renew(self, claim: Claim, *, late: bool = False) -> Talk[bool]:
+        """Start the ttl anew if the owner holds the lock; if it asks anew, also when it is late."""
+        hold = self.holds.get(claim.owner)
+        if hold is None:
+            hold = yield from self._find(claim)
+        elif self.clock() >= hold.until and not late:
+            return False
+        for _ in range(TRIES):
+            if hold is None:
+                break
+            asked = self.clock()
+            kept = yield from self.sessions.keep(hold.session, claim.ttl)
+            if kept is False:
+                break
+            session = hold.session
+            if kept is None:  # another process's, or too short: the lock moves to one of ours
+                session = (yield from self.sessions.for_ttl(claim.ttl)).id
+            record = self.ways.next_record(claim, hold)
+            txn = yield from self.api.transact(self.ways.renew(hold, record, session))
+            if txn.done:
+                self._renewed(claim, hold, txn, record, session, asked)
+                return True
+            if txn.dead_session:
+                self.sessions.forget(session)
+            hold = yield from self._find(claim)
+        self.holds.pop(claim.owner, None)
+        return False
+
+    def renew_many(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Renew several, as many as fit into one transaction each."""
+        ours: dict[str, bool] = {}
+        batch: list[tuple[Claim, Hold, Record, list[Op]]] = []
+        for claim in claims:
+            hold = self.holds.get(claim.owner)
+            alive = None
+            if hold is not None and self.clock() < hold.until:
+                alive = yield from self.sessions.keep(hold.session, claim.ttl)
+            if hold is None or not alive:
+                ours[claim.owner] = yield from self.renew(claim)
+                continue
+            record = self.ways.next_record(claim, hold)
+            batch.append((claim, hold, record, self.ways.renew(hold, record, hold.session)))
+        for numbers in chunks([len(each[3]) for each in batch], MOST_OPS):
+            some = [batch[number] for number in numbers]
+            asked = self.clock()
+            txn = yield from self.api.transact([one for each in some for one in each[3]])
+            for claim, hold, record, _ in some:
+                if txn.done:
+                    self._renewed(claim, hold, txn, record, hold.session, asked)
+                    ours[claim.owner] = True
+                else:  # one of them is lost: each tells for itself
+                    ours[claim.owner] = yield from self.renew(claim)
+        return [ours[claim.owner] for claim in claims]
+
+    def _renewed(
+        self, claim: Claim, hold: Hold, txn: Txn, record: Record, session: str, asked: float
+    ) -> None:
+        entry = next(each for each in reversed(txn.entries) if each.key == hold.paths.lock)
+        hold.index, hold.lock_index = entry.index, entry.lock_index
+        hold.session, hold.record, hold.until = session, record, asked + claim.ttl
+        self.holds[claim.owner] = hold
+
+    def _find(self, claim: Claim) -> Talk[Hold | None]:
+        """Look for a lock that the owner holds by what another process or request has written."""
+        paths = paths_of(self.start, claim.key)
+        state = yield from self.api.look(paths, sure=True)
+        record, lock = state.record, state.lock
+        if not state.held or record is None or lock is None or record.owner != claim.owner:
+            return None
+        left = self.line.left(claim.key, state)
+        if left is not None and left <= 0:
+            return None
+        mine = next((each for each in state.line if stands_for(each.key, claim.owner)), None)
+        return Hold(
+            paths=paths,
+            session=lock.session,
+            index=lock.index,
+            token=state.token,
+            lock_index=lock.lock_index,
+            record=record,
+            until=self.clock() + claim.ttl,
+            place="" if mine is None else mine.key,
+        )
+
+    # -- release -----------------------------------------------------------------------------------
+
+    def release(self, claim: Claim) -> Talk[bool]:
+        """Free the lock if the owner holds it, and leave the line."""
+        hold = self.holds.get(claim.owner)
+        if hold is None:
+            return (yield from self._release_unknown(claim))
+        doubts: list[Exception] = []
+        freed = yield from self._free(claim.key, hold, doubts)
+        in_time = self.clock() < hold.until
+        if not freed:  # a renewal whose answer was lost may have written it anew
+            found = yield from self._find(claim)
+            freed = found is not None and (yield from self._free(claim.key, found))
+            if found is None and doubts:
+                raise doubts[0]  # it was freed by the first try, or lost: unknown
+        self.holds.pop(claim.owner, None)
+        return freed and in_time
+
+    def _release_unknown(self, claim: Claim) -> Talk[bool]:
+        """Free what another process took, or what an answer that was lost told of."""
+        self.line.places.pop(claim.owner, None)
+        hold = yield from self._find(claim)
+        freed = hold is not None and (yield from self._free(claim.key, hold))
+        paths = paths_of(self.start, claim.key)
+        state = yield from self.api.look(paths)
+        for each in state.line:
+            if stands_for(each.key, claim.owner):
+                yield from self.line.leave(paths, each.key)
+        return freed
+
+    def _free(self, key: str, hold: Hold, doubts: list[Exception] | None = None) -> Talk[bool]:
+        if hold.place:
+            return (yield from self.line.pass_on(key, hold, doubts))
+        return (yield from self.api.transact(self.ways.free(hold), doubts)).done
+
+    def withdraw(self, claim: Claim) -> Talk[bool]:
+        """Leave the line with a claim that was refused."""
+        place = self.line.places.pop(claim.owner, None)
+        if place is not None:
+            yield from self.line.leave(paths_of(self.start, claim.key), place.key)
+        return False
+
+    def wait(self, claim: Claim, turn: float) -> Talk[bool]:
+        """Wait in line for a turn."""
+        return (yield from self.line.wait(claim, paths_of(self.start, claim.key), turn))
+
+    def reap(self, session: str) -> Talk[None]:
+        """Free what a session holds of leases whose time is over: nobody else will."""
+        now = self.clock()
+        for owner, hold in list(self.holds.items()):
+            if hold.session == session and hold.until < now:
+                yield from self._free("", hold)
+                self.holds.pop(owner, None)
+
+    def forget_all(self) -> None:
+        """Drop what is the parent's, in a forked child."""
+        self.holds = {}
+        self.line.places = {}
+        self.line.sights.forget_parent()

@@ -1,0 +1,210 @@
+"""What stands in Consul: the keys of a name, the record of its lock, and how both are read."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from ...names import readable
+
+__all__ = [
+    "Entry",
+    "Paths",
+    "Record",
+    "State",
+    "entry_of",
+    "folder",
+    "paths_of",
+    "place_of",
+    "stands_for",
+    "state_of",
+]
+
+PROTOCOL: Final = "1"
+"""Stands in the keys, so that two releases of the app can run side by side."""
+MOST: Final = 350_000  # bytes of a record; in base64 they have to fit into a request of 512 KB
+LONG: Final = 10_000  # from so many bytes on a record is packed
+PACKED: Final = b"\0z"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The keys of one name."""
+
+    all: str
+    """What they begin with."""
+    lock: str
+    queue: str
+    """The mark that there is a line, so that nobody passes it by; its value is who came last."""
+    line: str
+    """What the keys of those in line begin with."""
+
+
+def folder(root: str, prefix: str) -> str:
+    """Return what all keys of an alias begin with; other PREFIXes have folders of their own."""
+    digest = hashlib.sha256(prefix.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{root}/{PROTOCOL}/{digest[:16]}/"
+
+
+@functools.lru_cache(1024)
+def paths_of(start: str, key: str) -> Paths:
+    """Return the keys of a claim's key, 64 hexadecimal digits, of which 40 are enough."""
+    everything = f"{start}{key[:40]}/"
+    return Paths(everything, f"{everything}lock", f"{everything}queue", f"{everything}w/")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The value of a lock's key."""
+
+    owner: str
+    beat: int
+    """Counts the renewals: whoever watches sees by it that the holder lives."""
+    ttl: float
+    since: int
+    """In ms of the holder's clock, as the next: for people."""
+    at: int
+    token: int | None = None
+    """None in the first record of a grant, whose ModifyIndex it is."""
+    name: str = ""
+    note: str = ""
+
+    def dumps(self) -> bytes:
+        """Return the record as it is stored."""
+        # Written by hand, as it is written for each grant.
+        token = "" if self.token is None else f'"t":{self.token},'
+        head = f'{{"o":{_encode(self.owner)},"b":{self.beat},"l":{self.ttl},{token}'
+        times = f'"s":{self.since},"a":{self.at},'
+        raw = (head + times + _words(self.name, self.note)).encode("ascii")
+        if len(raw) < LONG:
+            return raw
+        packed = PACKED + zlib.compress(raw, 1)
+        if len(packed) <= MOST:
+            return packed
+        # More than a key of Consul holds, and for people only.
+        words = _words(self.name[:20_000], "")
+        return PACKED + zlib.compress((head + times + words).encode("ascii"), 1)
+
+    @classmethod
+    def loads(cls, raw: bytes | None) -> Record | None:
+        """Read a record; None when it is none of ours."""
+        try:
+            if raw is not None and raw.startswith(PACKED):
+                raw = zlib.decompress(raw[len(PACKED) :])
+            data: Any = json.loads(raw or b"null")
+            token = data.get("t")
+            return cls(
+                owner=str(data["o"]),
+                beat=int(data["b"]),
+                ttl=float(data["l"]),
+                since=int(data["s"]),
+                at=int(data["a"]),
+                token=None if token is None else int(token),
+                name=str(data["name"]),
+                note=str(data["note"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError):
+            return None
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@functools.lru_cache(256)
+def _words(name: str, note: str) -> str:
+    return f'"name":{_encode(readable(name))},"note":{_encode(note)}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key of Consul as it answers."""
+
+    key: str
+    value: bytes
+    session: str
+    created: int
+    index: int
+    lock_index: int
+
+
+def entry_of(raw: Any) -> Entry:
+    """Read one key of an answer."""
+    return Entry(
+        key=raw["Key"],
+        value=base64.b64decode(raw.get("Value") or ""),
+        session=raw.get("Session") or "",
+        created=raw["CreateIndex"],
+        index=raw["ModifyIndex"],
+        lock_index=raw["LockIndex"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that stands in Consul of one name."""
+
+    lock: Entry | None
+    record: Record | None
+    queue: Entry | None
+    line: Sequence[Entry]
+    """Who waits, in the order in which they came; the holder may be the first of them."""
+    index: int = 1
+    """From which on changes can be watched."""
+
+    @property
+    def held(self) -> bool:
+        """Whether a session has the lock; its holder's time may be over all the same."""
+        return self.lock is not None and self.lock.session != ""
+
+    @property
+    def token(self) -> int:
+        """The fencing token of the holder."""
+        if self.record is not None and self.record.token is not None:
+            return self.record.token
+        return 0 if self.lock is None else self.lock.index
+
+    @property
+    def waiters(self) -> list[Entry]:
+        """Who is in line besides the holder, the first one first."""
+        owner = self.record.owner if self.held and self.record is not None else None
+        return [
+            each
+            for each in self.line
+            if each.session and (owner is None or not stands_for(each.key, owner))
+        ]
+
+
+def state_of(paths: Paths, entries: Iterable[Entry], index: int = 1) -> State:
+    """Return the state of one name from the keys that begin with ``paths.all``."""
+    lock = queue = None
+    line = []
+    for each in entries:
+        if each.key == paths.lock:
+            lock = each
+        elif each.key == paths.queue:
+            queue = each
+        elif each.key.startswith(paths.line):
+            line.append(each)
+    line.sort(key=lambda each: (each.created, each.key))
+    record = None if lock is None else Record.loads(lock.value)
+    return State(lock, record, queue, line, index)
+
+
+def place_of(paths: Paths, owner: str, session: str) -> str:
+    """Return the key of somebody's place in line.
+
+    With the session: the lock-delay of one that ended keeps a place from being taken again.
+    """
+    return f"{paths.line}{quote(owner, safe='')}-{session[:13]}"
+
+
+def stands_for(key: str, owner: str) -> bool:
+    """Tell whether a place in line is that of an owner."""
+    return key.rpartition("/")[2][: -len("-12345678-1234")] == quote(owner, safe="")

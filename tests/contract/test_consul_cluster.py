@@ -1,0 +1,44 @@
+"""The contract suite on a Consul cluster of three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from django_distlock.testing.contract import LockBackendContract
+from tests import consul_servers
+from tests.contract.test_consul import OnConsul
+from tests.servers import chosen
+
+pytestmark = pytest.mark.xdist_group("consul-cluster")
+
+
+if "consul" in chosen():
+
+    class TestConsulCluster(OnConsul, LockBackendContract):
+        """Three servers, all of which are named."""
+
+        alias = "consul-cluster"
+        round_trip = 0.5  # each write is on the disks of two
+
+        @pytest.fixture(scope="class", autouse=True)
+        @classmethod
+        def started(cls) -> Iterator[None]:
+            """Start the cluster; it is ended with the run."""
+            cls.servers = consul_servers.cluster().nodes
+            yield
+            cls.servers = []
+
+        def restart_store(self) -> None:
+            """Restart one after the other, as an operator would."""
+            for server in self.servers:
+                server.restart()
+                consul_servers.cluster().wait()
+
+        @contextmanager
+        def _paused(self) -> Iterator[None]:
+            with super()._paused():
+                yield
+            consul_servers.cluster().wait()
