@@ -21,10 +21,11 @@ WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench faults soak lint type format clean
+.PHONY: help demo dashboard test bench faults soak lint type format clean
 
 help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
+	@echo 'make dashboard             the Locks page over every store that is installed, with live traffic'
 	@echo 'make test                  ruff, mypy, all tests and what they cover, on: $(STORES)'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
@@ -40,6 +41,10 @@ demo:
 	@$(RUN) manage.py migrate --verbosity 0
 	@$(RUN) manage.py demo $(ARGS)
 
+dashboard:
+	@scripts/setup dashboard
+	@$(RUN) -m testproject.dashboard $(ARGS)
+
 test:
 	@scripts/setup test $(STORES)
 	$(RUN) -m ruff check .
@@ -47,10 +52,10 @@ test:
 	$(RUN) -m mypy
 ifeq ($(WHOLE),yes)
 	$(RUN) -m coverage erase
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4 --dist loadgroup
 	$(RUN) scripts/check_coverage.py
 else
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 --dist loadgroup $(ARGS)
 endif
 
 bench:
@@ -85,6 +90,7 @@ format:
 
 clean:
 	rm -rf .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
+	rm -rf tests/browser/screenshots
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f testproject/*.sqlite3*
