@@ -5,3 +5,5 @@ from __future__ import annotations
 from tests.servers import chosen
 
 collect_ignore_glob = [] if "redis" in chosen() else ["test_redis.py"]
+if not {"redis", "postgresql"} <= set(chosen()):
+    collect_ignore_glob.append("test_adminpage.py")
