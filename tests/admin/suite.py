@@ -3,102 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
-from typing import Any
 from unittest import mock
-from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.db import connection, connections
-from django.test import Client, TransactionTestCase, override_settings
+from django.test import TransactionTestCase, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
-from django_distlock import LockNotHeldError, locks, looking
-from django_distlock.backends.locmem import LocMemBackend
-from django_distlock.exceptions import LockBackendError
-from django_distlock.holder import this_note
-from django_distlock.models import ForcedRelease, HeldLock
-from django_distlock.values import Claim, Grant, LockInfo
-
-LOCMEM = "django_distlock.backends.locmem.LocMemBackend"
-TABLE = "django_distlock.backends.table.TableBackend"
-PAGE = "/admin/django_distlock/heldlock/"
-HOSTILE = "<script>alert(1)</script>\"'&\x00\u202e\ud800" + "x" * 9000
-
-go_on = threading.Event()
-
-
-class HangingBackend(LocMemBackend):
-    """A store that hangs until it is told to go on."""
-
-    def scan(self, prefix: str) -> Iterator[LockInfo]:
-        assert go_on.wait(30)
-        return super().scan(prefix)
-
-
-class DownBackend(LocMemBackend):
-    """A store that is down."""
-
-    def scan(self, prefix: str) -> Iterator[LockInfo]:
-        raise LockBackendError("<b>refused</b>", alias=self.alias)
-
-
-ALIASES: dict[str, Any] = {
-    "default": {"BACKEND": TABLE, "LOCATION": "default", "TTL": 100},
-    "memory": {"BACKEND": LOCMEM, "LOCATION": "suite"},
-}
-
-
-def user(name: str, *permissions: str) -> Client:
-    """Return the client of a user who may do so much."""
-    made = User.objects.create_user(name, is_staff=True)
-    made.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client()
-    client.force_login(made)
-    return client
-
-
-def boss() -> Client:
-    """Return the client of a user who may see and release."""
-    return user("boss", "view_heldlock", "release_heldlock", "view_forcedrelease")
-
-
-def keys(response: Any) -> list[str]:
-    """Return the keys of the holds on a page."""
-    found = re.findall(r'<tr role="row" data-key="([^"]+)"', response.content.decode())
-    return [unescape(each) for each in found if each != "empty"]
-
-
-def names(client: Client, **query: Any) -> list[str]:
-    """Return the names on the page that is asked for."""
-    text = client.get(PAGE, query).content.decode()
-    return [unescape(each) for each in re.findall(r'<bdi id="n\w+">([^<]*)</bdi></a>', text)]
-
-
-@contextmanager
-def held(
-    *names: str, using: str = "default", ttl: float = 3600, metadata: dict[str, Any] | None = None
-) -> Iterator[None]:
-    """Have somebody else hold some locks."""
-    backend = locks[using]
-    note = this_note(metadata)
-    claims = [Claim(name, backend.key(name), os.urandom(8).hex(), ttl, note) for name in names]
-    for claim in claims:
-        assert isinstance(backend.try_acquire(claim, 5.0), Grant)
-    try:
-        yield
-    finally:
-        for claim in claims:
-            backend.release(claim)
+from django_distlock import looking
+from django_distlock.models import HeldLock
+from tests.admin.tools import (
+    ALIASES,
+    DOWN,
+    HANGING,
+    HOSTILE,
+    PAGE,
+    boss,
+    go_on,
+    held,
+    keys,
+    names,
+)
 
 
 @override_settings(DISTLOCKS=ALIASES)
@@ -215,7 +143,7 @@ class ListTests(TransactionTestCase):
         self.assertContains(page, "强制释放")
 
 
-@override_settings(DISTLOCKS={**ALIASES, "down": {"BACKEND": f"{__name__}.DownBackend"}})
+@override_settings(DISTLOCKS={**ALIASES, "down": {"BACKEND": DOWN}})
 class StoreTests(TransactionTestCase):
     """The strip of the stores, and what is wrong with them."""
 
@@ -231,7 +159,7 @@ class StoreTests(TransactionTestCase):
     def test_requests_in_transactions_ask_all_stores_at_once_too(self) -> None:
         client = boss()
         site = admin.site.get_model_admin(HeldLock)
-        hanging = {**ALIASES, "hanging": {"BACKEND": f"{__name__}.HangingBackend"}}
+        hanging = {**ALIASES, "hanging": {"BACKEND": HANGING}}
         atomic = mock.patch.dict(connections.settings["default"], ATOMIC_REQUESTS=True)
         go_on.clear()
         with override_settings(DISTLOCKS=hanging), atomic, mock.patch.object(site, "limit", 0.3):
@@ -251,7 +179,7 @@ class StoreTests(TransactionTestCase):
     def test_a_store_that_hangs_is_waited_for_once(self) -> None:
         client = boss()
         site = admin.site.get_model_admin(HeldLock)
-        hanging = {**ALIASES, "hanging": {"BACKEND": f"{__name__}.HangingBackend"}}
+        hanging = {**ALIASES, "hanging": {"BACKEND": HANGING}}
         go_on.clear()
         with override_settings(DISTLOCKS=hanging), mock.patch.object(site, "limit", 0.3):
             try:
@@ -291,137 +219,3 @@ class RefreshTests(TransactionTestCase):
             answer = client.get(f"{PAGE}refresh/")
         self.assertEqual(answer.json()["held"], 60)
         self.assertLess(len(answer.content), 100_000)
-
-
-@override_settings(DISTLOCKS=ALIASES)
-class ReleaseTests(TransactionTestCase):
-    """Breaking locks."""
-
-    def test_it_is_asked_for_and_written_down(self) -> None:
-        client = boss()
-        with held("invoice:42"):
-            [key] = keys(client.get(PAGE))
-            asking = client.get(f"{PAGE}release/", {"hold": key, "back": "q=inv"})
-            self.assertContains(asking, "Release this lock?")
-            self.assertContains(asking, "The holder is not stopped")
-            self.assertEqual(names(client), ["invoice:42"])
-            done = client.post(f"{PAGE}release/", {"hold": key, "back": "q=inv"}, follow=True)
-            self.assertEqual(done.redirect_chain, [(f"{PAGE}?q=inv", 302)])
-            self.assertContains(done, "Released invoice:42 in default.")
-            self.assertEqual(names(client), [])
-        row = ForcedRelease.objects.get()
-        self.assertEqual((row.name, row.alias, row.by), ("invoice:42", "default", "boss"))
-        self.assertEqual(row.way, "page")
-        entry = LogEntry.objects.get()
-        self.assertEqual((entry.object_repr, entry.object_id), ("invoice:42", str(row.pk)))
-        self.assertIn("Released in default", entry.change_message)
-        history = "/admin/django_distlock/forcedrelease/"
-        self.assertContains(client.get(history), "invoice:42")
-        self.assertContains(client.get(f"{history}{row.pk}/change/"), "invoice:42")
-        self.assertEqual(client.get(f"{history}add/").status_code, 403)
-        self.assertEqual(client.post(f"{history}{row.pk}/delete/").status_code, 403)
-
-    def test_several(self) -> None:
-        client = boss()
-        with held("a", "b"), held("c", using="memory"):
-            chosen = [key for key in keys(client.get(PAGE)) if not key.startswith("x")]
-            asking = client.get(f"{PAGE}release/", {"hold": chosen})
-            self.assertContains(asking, "Release these 3 locks?")
-            client.post(f"{PAGE}release/", {"hold": chosen})
-            self.assertEqual(names(client), [])
-        self.assertEqual(ForcedRelease.objects.count(), 3)
-
-    def test_a_newer_holder_is_not_broken(self) -> None:
-        client = boss()
-        for using in ("default", "memory"):
-            with held("a", using=using):
-                [key] = keys(client.get(PAGE))
-            with held("a", using=using):
-                asking = client.get(f"{PAGE}release/", {"hold": key})
-                self.assertContains(asking, "has ended")
-                self.assertNotContains(asking, 'class="dl-button dl-danger"')
-                done = client.post(f"{PAGE}release/", {"hold": key}, follow=True)
-                self.assertContains(done, "Not released")
-                self.assertEqual(names(client), ["a"])
-        self.assertEqual(ForcedRelease.objects.count(), 0)
-
-    def test_one_that_changes_hands_between_looking_and_breaking(self) -> None:
-        client = boss()
-        gone = LockNotHeldError("Not broken", name="a", alias="default")
-        with held("a"):
-            [key] = keys(client.get(PAGE))
-            with mock.patch("django_distlock.admin.releasing.break_hold", side_effect=gone):
-                done = client.post(f"{PAGE}release/", {"hold": key}, follow=True)
-            self.assertContains(done, "Not released")
-
-    def test_nothing_was_chosen(self) -> None:
-        done = boss().post(f"{PAGE}release/", follow=True)
-        self.assertContains(done, "No lock was chosen.")
-
-    def test_a_store_that_is_down(self) -> None:
-        client = boss()
-        with held("a"):
-            [key] = keys(client.get(PAGE))
-            down = {**ALIASES, "default": {"BACKEND": f"{__name__}.DownBackend"}}
-            with override_settings(DISTLOCKS=down):
-                done = client.post(f"{PAGE}release/", {"hold": key}, follow=True)
-        self.assertContains(done, "efault: &lt;b&gt;refused")
-
-    def test_the_way_back_leads_nowhere_else(self) -> None:
-        client = boss()
-        came = {"referer": f"http://testserver{PAGE}?q=inv&p=3"}
-        page = client.get(f"{PAGE}hold/", {"hold": "x"}, headers=came)
-        self.assertContains(page, f"{PAGE}?q=inv&amp;p=3")
-        for back in ("//evil.example/", "javascript:alert(1)", "q=<b>&next=//evil"):
-            done = client.post(f"{PAGE}release/", {"back": back})
-            self.assertTrue(done["Location"].startswith(PAGE), done["Location"])
-            page = client.get(f"{PAGE}release/?{urlencode({'back': back, 'hold': 'x'})}")
-            self.assertNotContains(page, "evil.example")
-
-
-@override_settings(DISTLOCKS=ALIASES)
-class PermissionTests(TransactionTestCase):
-    """Who may what."""
-
-    def test_a_viewer_sees_and_does_not_release(self) -> None:
-        client = user("viewer", "view_heldlock")
-        with held("a"):
-            page = client.get(PAGE)
-            self.assertContains(page, "a</bdi>")
-            self.assertNotContains(page, "heldlock/release/")
-            self.assertNotContains(page, 'type="checkbox"')
-            detail = client.get(f"{PAGE}hold/", {"hold": keys(page)})
-            self.assertContains(detail, "Fencing token")
-            self.assertNotContains(detail, "heldlock/release/")
-            for answer in (
-                client.get(f"{PAGE}release/", {"hold": keys(page)}),
-                client.post(f"{PAGE}release/", {"hold": keys(page)}),
-            ):
-                self.assertEqual(answer.status_code, 403)
-            self.assertEqual(names(client), ["a"])
-        self.assertEqual(client.get("/admin/django_distlock/forcedrelease/").status_code, 403)
-
-    def test_others_see_nothing(self) -> None:
-        for client in (user("clerk"), user("half", "release_heldlock")):
-            for where in ("", "refresh/", "hold/", "release/"):
-                self.assertEqual(client.get(PAGE + where).status_code, 403)
-        self.assertIn("/login/", Client().get(f"{PAGE}refresh/")["Location"])
-
-    def test_a_forged_request_is_refused(self) -> None:
-        client = Client(enforce_csrf_checks=True)
-        client.force_login(User.objects.create_superuser("root"))
-        self.assertEqual(client.post(f"{PAGE}release/", {"hold": "x"}).status_code, 403)
-
-    def test_the_index_leads_here(self) -> None:
-        self.assertContains(boss().get("/admin/"), PAGE)
-        self.assertNotContains(user("clerk").get("/admin/"), PAGE)
-
-    def test_there_is_nothing_inline(self) -> None:
-        client = boss()
-        with held("a"):
-            page = client.get(PAGE)
-            pages = [page, client.get(f"{PAGE}release/", {"hold": keys(page)})]
-        for each in pages:
-            text = each.content.decode()
-            self.assertNotRegex(text, r"<script(?![^>]* src=)")
-            self.assertNotRegex(text, r"<style|\sstyle=|\son\w+=|javascript:")

@@ -30,9 +30,9 @@ def run(*labels: str, theme: str = "") -> None:
 
 
 def test_the_page() -> None:
-    run("tests.admin.suite")
+    run("tests.admin.suite", "tests.admin.suite_releasing")
 
 
 @pytest.mark.parametrize("theme", ["unfold", "grappelli"])
 def test_in_a_theme(theme: str) -> None:
-    run("tests.admin.suite.ListTests", "tests.admin.suite.ReleaseTests", theme=theme)
+    run("tests.admin.suite.ListTests", "tests.admin.suite_releasing.ReleaseTests", theme=theme)
