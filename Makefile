@@ -21,10 +21,11 @@ WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench faults soak lint type format clean
+.PHONY: help demo dashboard test bench faults soak lint type format clean
 
 help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
+	@echo 'make dashboard             the Locks page over every store that is installed, with live traffic'
 	@echo 'make test                  ruff, mypy, all tests and what they cover, on: $(STORES)'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
@@ -39,6 +40,10 @@ demo:
 	@scripts/setup demo
 	@$(RUN) manage.py migrate --verbosity 0
 	@$(RUN) manage.py demo $(ARGS)
+
+dashboard:
+	@scripts/setup dashboard
+	@$(RUN) -m testproject.dashboard $(ARGS)
 
 test:
 	@scripts/setup test $(STORES)
@@ -85,6 +90,7 @@ format:
 
 clean:
 	rm -rf .consul .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
+	rm -rf tests/browser/screenshots
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f testproject/*.sqlite3*

@@ -6,12 +6,22 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Self
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from .fence import FenceMarkField, FencingTokenField
 from .fenced import FencedManager
 from .names import unreadable
+from .text import shown
 
-__all__ = ["FencedModel", "LockRow", "RowLock", "RowSession", "RowToken"]
+__all__ = [
+    "FencedModel",
+    "ForcedRelease",
+    "HeldLock",
+    "LockRow",
+    "RowLock",
+    "RowSession",
+    "RowToken",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -111,6 +121,49 @@ class RowSession(models.Model):
 
     def __str__(self) -> str:
         return str(self.session)
+
+
+class HeldLock(LockRow):
+    """The locks of all aliases in the admin: an entry of its index, and the permissions.
+
+    A proxy, which has no table: what it shows comes from the stores.
+    """
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        permissions = (("release_heldlock", "Can release locks that others hold"),)
+        verbose_name = _("lock")
+        verbose_name_plural = _("Locks")
+
+
+class ForcedRelease(models.Model):
+    """A lock that somebody broke: who, when, and whose it was. See `history`."""
+
+    class Way(models.TextChoices):
+        """What it was broken by."""
+
+        PAGE = "page", _("the Locks page")
+        COMMAND = "command", _("manage.py locks")
+        CODE = "code", _("a program")
+
+    at = models.DateTimeField(_("time"), auto_now_add=True, db_index=True)
+    alias = models.CharField(_("alias"), max_length=200)
+    name = models.TextField(_("lock"))
+    token = models.BigIntegerField(_("fencing token"), null=True, blank=True)
+    holder = models.TextField(_("holder"), default="", blank=True)
+    by = models.CharField(_("released by"), max_length=200, default="", blank=True)
+    way = models.CharField(_("released through"), max_length=10, choices=Way, default=Way.CODE)
+
+    class Meta:
+        db_table = "distlock_forced"
+        default_permissions = ("view",)
+        ordering = ("-at", "-pk")
+        verbose_name = _("forced release")
+        verbose_name_plural = _("Forced releases")
+
+    def __str__(self) -> str:
+        return shown(self.name, 100)
 
 
 class FencedModel(models.Model):

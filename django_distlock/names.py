@@ -77,7 +77,7 @@ def readable(name: str) -> str:
 
 def unreadable(text: str) -> str:
     """Return the name that ``readable`` wrote; what it cannot have written stays as it is."""
-    return _ESCAPE.sub(_character, text)
+    return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[\\nrt])")

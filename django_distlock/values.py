@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from .text import shown
 
@@ -60,14 +60,19 @@ class Note:
     def loads(cls, text: str | None) -> Note:
         """Read a note, taking anything: what stands in the store may be foreign or damaged."""
         try:
-            raw = json.loads(text or "{}")
+            raw = _decode(text or "{}")
         except (ValueError, RecursionError):
             return cls()
         if not isinstance(raw, dict):
             return cls()
-        words = {k: _of_type(str, raw.get(k), "") for k in ("host", "thread", "task", "site")}
-        pid = 0 if isinstance(raw.get("pid"), bool) else _of_type(int, raw.get("pid"), 0)
-        return cls(Holder(pid=pid, **words), _of_type(dict, raw.get("metadata"), {}))
+        get = raw.get
+        words = (get("host", ""), get("thread", ""), get("task", ""), get("site", ""))
+        host, thread, task, site = [each if isinstance(each, str) else "" for each in words]
+        pid, metadata = get("pid", 0), get("metadata", {})
+        if not isinstance(pid, int) or isinstance(pid, bool):
+            pid = 0
+        holder = Holder(host, pid, thread, task, site)
+        return cls(holder, metadata if isinstance(metadata, dict) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +90,8 @@ class Claim:
     note: str = field(default="", repr=False)
 
 
-T = TypeVar("T")
-
-
-def _of_type(kind: type[T], value: object, otherwise: T) -> T:
-    return value if isinstance(value, kind) else otherwise
-
-
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 
 
 class Bound(Protocol):

@@ -69,6 +69,7 @@ STATEMENTS = {
     "release": "Release",
     "inspect": "Inspect",
     "scan": "Scan",
+    "lapsed": "Leases that ran out and were not released",
     "page": "Look at a batch to clean",
     "remove": "Clean it (`{keys}` are those that were idle)",
 }

@@ -3,6 +3,7 @@
 Nothing has to be set. These environment variables change the defaults:
 
 ``SHOP_DATABASE``   a ``DATABASES`` entry as JSON, used in place of the SQLite file
+``SHOP_DATABASES``  more ``DATABASES`` entries as JSON
 ``SHOP_DISTLOCKS``  more ``DISTLOCKS`` aliases as JSON, added to ``default``
 ``SHOP_REDIS``      the URL of a Redis, for the aliases "redis", "redis-transactions" and "getset"
 ``SHOP_REDLOCK``    the URLs of three or five of them, with spaces between, for the alias "redlock"
@@ -76,6 +77,7 @@ SQLITE: dict[str, Any] = {
 
 DATABASES: dict[str, Any] = {
     "default": json.loads(os.environ["SHOP_DATABASE"]) if "SHOP_DATABASE" in os.environ else SQLITE,
+    **json.loads(os.environ.get("SHOP_DATABASES", "{}")),
 }
 
 ROW_LOCKS: dict[str, Any] = {

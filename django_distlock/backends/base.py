@@ -111,6 +111,10 @@ class BaseLockBackend:
         """Yield every held lock whose name begins with ``prefix``, in any order."""
         raise NotImplementedError
 
+    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
+        """Yield the leases that ran out and were not released, as far as the store keeps them."""
+        return iter(())
+
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Remove what is idle among the next ``policy.batch`` entries after ``cursor``.
 
@@ -271,6 +275,16 @@ class BaseLockBackend:
             sweep()
         try:
             yield from self.scan(prefix)
+        except self.store_errors as error:
+            raise self._failure("scan", error, None) from error
+
+    def lapsed(self, prefix: str = "") -> Iterator[LockInfo]:
+        """Yield as `held` the leases that ran out and that nobody has released or taken since.
+
+        Their holders have crashed, say, or hang. A store may forget them at any time.
+        """
+        try:
+            yield from self.scan_lapsed(prefix)
         except self.store_errors as error:
             raise self._failure("scan", error, None) from error
 

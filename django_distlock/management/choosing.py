@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from ..backends.base import BaseLockBackend
 from ..exceptions import InvalidLockBackendError
 from ..handler import locks
+from ..looking import open_all
 
 __all__ = ["add_choice", "open_aliases"]
 
@@ -38,11 +38,5 @@ def open_aliases(
             f"DISTLOCKS has no alias {', '.join(map(repr, unknown))}. "
             f"It has: {', '.join(map(repr, known))}."
         )
-    opened, broken = {}, {}
-    for alias in known:
-        try:
-            opened[alias] = locks[alias]
-        except ImproperlyConfigured as error:
-            if wanted is None or alias in wanted:
-                broken[alias] = str(error)
-    return opened, broken
+    opened, broken = open_all()
+    return opened, {alias: why for alias, why in broken.items() if not wanted or alias in wanted}

@@ -8,28 +8,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..text import shown
+from ..looking import Seen
+from ..text import duration, shown
 from ..values import LockInfo
-from .looking import Seen
 
-__all__ = ["as_block", "as_json", "as_table", "duration"]
+__all__ = ["as_block", "as_json", "as_table"]
 
 NAME = 60  # characters of a name in the table; the whole one stands in the JSON
-_UNITS = (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1))
 COLUMNS = ("ALIAS", "NAME", "HOLDER", "HELD FOR", "TTL LEFT", "TOKEN", "WAITERS")
-
-
-def duration(seconds: float) -> str:
-    """Return seconds for people: ``4s``, ``2m05s``, ``3h07m``, ``5d02h``."""
-    whole = max(0, int(seconds))
-    for unit, size, smaller, part in (
-        ("d", 86400, "h", 3600),
-        ("h", 3600, "m", 60),
-        ("m", 60, "s", 1),
-    ):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // part:02}{smaller}"
-    return f"{whole}s"
 
 
 def as_table(found: Iterable[Seen], now: datetime) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from django.contrib.admin.views.decorators import staff_member_required
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from django.shortcuts import get_object_or_404
+from django.shortcuts import aget_object_or_404, get_object_or_404
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.http import require_safe
@@ -37,6 +37,15 @@ class Restock(View):
             product.stock += form.cleaned_data["pieces"]
             product.save(update_fields=["stock"])
         return JsonResponse({"stock": product.stock})
+
+
+@require_safe
+@staff_member_required
+@locked_view("shop.order:{pk}", wait=WAIT_SECONDS)
+async def parcel(request: HttpRequest, pk: int) -> JsonResponse:
+    """Tell the parcel of an order, and wait for who is packing it just now."""
+    order = await aget_object_or_404(Order.objects.filter(product__demo=""), pk=pk)
+    return JsonResponse({"reference": order.reference, "parcel": order.parcel})
 
 
 class _Echo:

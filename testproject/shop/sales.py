@@ -37,3 +37,10 @@ def sell(product: Product, *, quantity: int, buyer: str) -> Order:
             buyer=buyer,
             fencing_token=lease.fencing_token,
         )
+
+
+@lock("price list", wait=0, on_contention="skip")
+def price_list() -> dict[str, str]:
+    """Return the prices; who asks while they are being collected does without."""
+    prices = Product.objects.for_sale().values_list("name", "price")
+    return {name: str(price) for name, price in prices}

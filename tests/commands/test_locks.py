@@ -12,8 +12,8 @@ import pytest
 from django.db import transaction
 
 from django_distlock import lock, locks
-from django_distlock.management.showing import duration
 from django_distlock.testing import hold_elsewhere
+from django_distlock.text import duration
 from tests.backends.tools import SERVERS, database_alias, lock_alias, unreachable
 from tests.commands.tools import LIMIT, Ran, end, line, run, started
 from tests.conftest import SERVERS as STARTED

@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"backends.*", "held"},  # each store for itself: none knows another, but see BUILT_ON
     {"watchdog", "cancel", "metrics"},
     {"handler", "upkeep"},
-    {"lease"},
+    {"lease", "looking"},
     {"guard", "fenced", "requires"},
     {"lock"},
     {"group", "instances"},
@@ -40,6 +40,7 @@ LAYERS: list[set[str]] = [
         "admin",
         "views",
         "commands",
+        "history",
     },
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
@@ -55,7 +56,7 @@ PURE = {
 
 INNER: dict[str, set[str]] = {
     # An app is loaded before its models are.
-    "apps": {".checks", ".handler", ".versions.checks"},
+    "apps": {".checks", ".handler", ".history", ".versions.checks"},
     # There is none where the admin is not installed.
     "versions.checks": {"django.contrib.admin.sites", "django.contrib.admin.utils"},
     # It needs what is not on every system.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...names import key_of
 from ...values import Cleaned, CleanPolicy, LockInfo
@@ -46,6 +46,12 @@ class Looking(BaseLockBackend):
         return seen.info(counted=self.counts_waiters) if seen.held else None
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
+        return self._infos(prefix, lambda seen: seen.held)
+
+    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
+        return self._infos(prefix, lambda seen: seen.lapsed)
+
+    def _infos(self, prefix: str, wanted: Callable[[Seen], bool]) -> Iterator[LockInfo]:
         told: set[bytes] = set()  # SSCAN may tell of a member twice
         cursors = [(tag, 0) for tag in range(TAGS)]
         while cursors:
@@ -58,7 +64,7 @@ class Looking(BaseLockBackend):
             told.update(digest for _, digest in names)
             for start in range(0, len(names), BATCH):
                 for seen in self._seen(names[start : start + BATCH]):
-                    if seen.held:
+                    if wanted(seen):
                         info = seen.info(counted=self.counts_waiters)
                         mine = digest_of(key_of(self.conf.prefix, info.name)) == seen.digest
                         if mine and info.name.startswith(prefix):

@@ -34,6 +34,11 @@ class Seen:
         """Whether somebody holds it."""
         return self.record is not None and self.record.owner != "" and self.left > 0
 
+    @property
+    def lapsed(self) -> bool:
+        """Whether the lease ran out, and nobody has released it."""
+        return self.record is not None and self.record.owner != "" and self.left <= 0
+
     def info(self, *, counted: bool) -> LockInfo:
         """Return what people are shown."""
         record = self.record or Record(0)

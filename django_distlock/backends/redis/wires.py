@@ -76,8 +76,8 @@ class Wire:
             self._connection.send_packed_command(packed, check_health=False)
             return
         try:
-            for part in packed:
-                line[0].sendall(part)
+            # At once: each call would let go of the interpreter, and wait for it behind others.
+            line[0].sendall(packed[0] if len(packed) == 1 else b"".join(packed))
         except TimeoutError as error:
             raise self._overdue(f"timeout writing to {self._place.shown}") from error
         except OSError as error:

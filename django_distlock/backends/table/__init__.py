@@ -238,6 +238,9 @@ class TableBackend(InDatabase):
     def _page(self, after: str) -> tuple[list[Row], str | None]:
         return self._ask(lambda statements, connection: statements.page(connection, after))
 
+    def _lapsed_page(self, after: str) -> tuple[list[Row], str | None]:
+        return self._ask(lambda statements, connection: statements.lapsed(connection, after))
+
     def _info(self, row: Row) -> LockInfo:
         _, name, owner, token, acquired, expires, note = row
         seen = Note.loads(note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -17,6 +17,8 @@ from ...values import Cleaned, CleanPolicy, LockInfo
 from ..base import BaseLockBackend
 
 __all__ = ["InDatabase", "moment"]
+
+Page = Callable[[str], tuple[list[tuple[Any, ...]], str | None]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,10 +63,20 @@ class InDatabase(BaseLockBackend):
     def _remove(self, digests: Sequence[str], older: int) -> int:
         """Delete those of the rows that are idle still; return how many."""
 
+    def _lapsed_page(self, after: str) -> tuple[list[tuple[Any, ...]], str | None]:
+        """Return the next rows whose lease ran out, as `_page`."""
+        return [], None
+
     def scan(self, prefix: str) -> Iterator[LockInfo]:
+        return self._infos(prefix, self._page)
+
+    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
+        return self._infos(prefix, self._lapsed_page)
+
+    def _infos(self, prefix: str, page: Page) -> Iterator[LockInfo]:
         after: str | None = ""
         while after is not None:
-            rows, after = self._page(after)
+            rows, after = page(after)
             for row in rows:
                 info = self._info(row)
                 # The table is shared by aliases with other PREFIXes: the digest tells whose it is.

@@ -121,11 +121,21 @@ class PortableStatements(Optimistic):
         return seen.row() if seen is not None and seen.held() else None
 
     def page(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+        found, last = self._seen_page(connection, after)
+        return [seen.row() for seen in found if seen.held()], last
+
+    def lapsed(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+        found, last = self._seen_page(connection, after)
+        return [seen.row() for seen in found if seen.owner and not seen.held()], last
+
+    def _seen_page(
+        self, connection: BaseDatabaseWrapper, after: str
+    ) -> tuple[list[Seen], str | None]:
         rows = _with_clock().filter(expires__gt=0)  # what was released is not even read
         if after:  # compared with '' nothing is greater where that is NULL (Oracle)
             rows = rows.filter(digest__gt=after)
         found = self._read(connection, rows.order_by("digest")[:PAGE])
-        return [seen.row() for seen in found if seen.held()], found[-1].digest if found else None
+        return found, found[-1].digest if found else None
 
     def rest(
         self, connection: BaseDatabaseWrapper, after: str, size: int, older: int

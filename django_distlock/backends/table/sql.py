@@ -83,6 +83,7 @@ class Dialect:
     release: str
     inspect: str
     scan: str
+    lapsed: str
     page: str
     remove: str
     acquire_soon: str = ""
@@ -191,6 +192,8 @@ def _dialect(
         release=f"UPDATE distlock_lock SET owner = '', expires = -{now}, note = '' WHERE {ours}",  # noqa: S608
         inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
         scan=f"{select} WHERE digest > %(after)s AND expires > {now} ORDER BY digest LIMIT 500",
+        lapsed=f"{select} WHERE digest > %(after)s AND owner <> '' AND expires > 0"
+        f" AND expires <= {now} ORDER BY digest LIMIT 500",
         page=f"SELECT digest, CASE WHEN {idle} THEN 1 ELSE 0 END FROM distlock_lock"  # noqa: S608
         " WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s",
         remove=remove + idle,

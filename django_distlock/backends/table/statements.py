@@ -72,6 +72,10 @@ class Statements(ABC):
         """Return the next held rows after a digest, and where to go on; None where it ends."""
 
     @abstractmethod
+    def lapsed(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+        """Return as `page` the rows whose lease ran out, and that nobody has released."""
+
+    @abstractmethod
     def rest(
         self, connection: BaseDatabaseWrapper, after: str, size: int, older: int
     ) -> list[tuple[str, bool]]:
@@ -135,6 +139,10 @@ class TextStatements(Statements):
 
     def page(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
         rows = self._select(connection, self.dialect.scan, after=after)
+        return rows, rows[-1][0] if rows else None
+
+    def lapsed(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+        rows = self._select(connection, self.dialect.lapsed, after=after)
         return rows, rows[-1][0] if rows else None
 
     def rest(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -15,12 +17,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
-from ...exceptions import InvalidLockError, LockNotHeldError
+from ...exceptions import InvalidLockError
+from ...history import break_hold
+from ...looking import LIMIT, Seen, ask, look
+from ...models import ForcedRelease
 from ...names import check_name, unreadable
 from ...text import shown
 from ...values import LockInfo
 from ..choosing import add_choice, open_aliases
-from ..looking import LIMIT, Seen, ask, look
 from ..showing import as_block, as_json, as_table
 
 __all__ = ["Command"]
@@ -122,10 +126,10 @@ class Command(BaseCommand):
     def _look(self, options: Mapping[str, Any]) -> list[Seen]:
         opened, broken = open_aliases(options["using"])
         wanted = _wanted(opened, options)
-        return [
-            *(Seen(alias, error=error) for alias, error in broken.items()),
-            *look(wanted, options["prefix"], options["limit"]),
-        ]
+        found = look(wanted, options["prefix"], options["limit"])
+        for seen in found:
+            seen.locks.sort(key=lambda info: (info.acquired_at, info.name))
+        return [*(Seen(alias, error=error) for alias, error in broken.items()), *found]
 
     def _table(self, found: list[Seen]) -> None:
         for seen in found:
@@ -190,14 +194,7 @@ class Command(BaseCommand):
 
     def _break(self, backend: BaseLockBackend, info: LockInfo, limit: float) -> None:
         def free(backend: BaseLockBackend) -> None:
-            if info.fencing_token is None:
-                # Without a token to compare, at least not one that came while we were asking.
-                now: LockInfo | None = backend.call("inspect", info.name, name=info.name)
-                if now is None or now.owner != info.owner:
-                    raise LockNotHeldError(
-                        "Not broken: it changed hands", name=info.name, alias=backend.alias
-                    )
-            backend.force_release(info.name, fencing_token=info.fencing_token)
+            break_hold(backend, info, by=_user(), way=ForcedRelease.Way.COMMAND)
 
         answer = ask({backend.alias: backend}, free, limit)[backend.alias]
         if answer.error and answer.cause is None:
@@ -281,6 +278,13 @@ def _wanted(
 def _listed(seen: Seen) -> dict[str, Any]:
     locks = [as_json(seen.alias, info) for info in seen.locks]
     return {"alias": seen.alias, "error": seen.error, "locks": locks}
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # an account without a name, as in some containers
+        return f"uid {os.getuid()}@{socket.gethostname()}"
 
 
 def _now() -> datetime:

@@ -1,0 +1,244 @@
+"""What the page shows: the answers of all stores, and each lock's row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from django.utils.translation import gettext as _
+
+from ..backends.base import BaseLockBackend
+from ..exceptions import InvalidLockBackendError
+from ..looking import look, open_all
+from ..text import duration, shown
+from ..values import LockInfo
+
+__all__ = ["Board", "Entry", "Row", "Store", "gather", "technique_of"]
+
+NAME, SITE, METADATA = 100, 60, 80  # characters that a row shows; the lock's own page shows all
+SLOW = 0.25  # seconds of a round trip from which on it is worth a look
+ENDING = 10.0  # seconds left from which on a bar says so
+
+
+def technique_of(backend: BaseLockBackend) -> str:
+    """Return the name of a backend's technique: ``table``, ``redis``."""
+    return type(backend).__name__.removesuffix("Backend").lower()
+
+
+@dataclass(slots=True)
+class Store:
+    """One alias in the strip on top."""
+
+    alias: str
+    technique: str = ""
+    error: str = ""
+    held: int = 0
+    waiting: int | None = None
+    """None where the store does not know."""
+    round_trip: float | None = None
+
+    @property
+    def state(self) -> str:
+        """``down``, ``slow`` or ``up``."""
+        if self.error:
+            return "down"
+        return "slow" if (self.round_trip or 0.0) > SLOW else "up"
+
+    @property
+    def milliseconds(self) -> str:
+        """The round trip for people."""
+        ms = (self.round_trip or 0.0) * 1000
+        return f"{ms:.1f}" if ms < 10 else f"{ms:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A lock that is held, and where."""
+
+    alias: str
+    technique: str
+    info: LockInfo
+
+    @property
+    def key(self) -> str:
+        """What names this very hold, and no later one of the same lock; it betrays no secret."""
+        info = self.info
+        facts = json.dumps([self.alias, info.name, info.fencing_token, info.owner])
+        return f"{hashlib.sha256(facts.encode()).hexdigest()[:20]}:{self.alias}"
+
+
+@dataclass(slots=True)
+class Board:
+    """All that the stores have said."""
+
+    stores: list[Store]
+    entries: list[Entry]
+    lapsed: list[Entry]
+    """Leases that ran out and were not released, if they were asked for."""
+    ttls: dict[str, float]
+    """The TTL setting of each alias."""
+    problem: str = ""
+    """Why no alias could be opened at all."""
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    took: float = 0.0
+
+    @property
+    def held(self) -> int:
+        """How many locks are held."""
+        return len(self.entries)
+
+    @property
+    def waiting(self) -> int | None:
+        """How many wait, as far as the stores know."""
+        known = [store.waiting for store in self.stores if store.waiting is not None]
+        return sum(known) if known else None
+
+    def row(self, entry: Entry) -> Row:
+        """Return what the page shows of a lock."""
+        return Row(entry, self.at, self.ttls.get(entry.alias, 0.0))
+
+
+def gather(
+    limit: float, *, using: set[str] | None = None, retry: str = "", lapsed: bool = False
+) -> Board:
+    """Ask every store (or those of the aliases ``using``), and take at most ``limit`` seconds.
+
+    A store that hung before and still does is not waited for, unless it is to ``retry``.
+    """
+    begun = time.monotonic()
+    try:
+        backends, broken = open_all()
+    except InvalidLockBackendError as error:
+        return Board([], [], [], {}, problem=str(error))
+    if using is not None:
+        backends = {alias: backends[alias] for alias in backends if alias in using}
+        broken = {}
+    again = {alias: backends[alias] for alias in backends if alias == retry}
+    others = {alias: backends[alias] for alias in backends if alias != retry}
+    answers = look(others, "", limit, timed=using is None, lapsed=lapsed, patient=using is not None)
+    if again:
+        left = max(0.1, limit - (time.monotonic() - begun))
+        answers += look(again, "", left, timed=True, lapsed=lapsed)
+    board = Board(
+        [Store(alias, error=shown(error, 500)) for alias, error in broken.items()],
+        [],
+        [],
+        {alias: backend.conf.ttl for alias, backend in backends.items()},
+    )
+    for seen in sorted(answers, key=lambda seen: list(backends).index(seen.alias)):
+        backend = backends[seen.alias]
+        technique = technique_of(backend)
+        waiters = [info.waiters for info in seen.locks if info.waiters is not None]
+        board.entries += [Entry(seen.alias, technique, info) for info in seen.locks]
+        board.lapsed += [Entry(seen.alias, technique, info) for info in seen.lapsed]
+        board.stores.append(
+            Store(
+                seen.alias,
+                technique,
+                shown(seen.error or "", 500),
+                len(seen.locks),
+                sum(waiters) if waiters or backend.counts_waiters else None,
+                seen.round_trip,
+            )
+        )
+    board.took = time.monotonic() - begun
+    return board
+
+
+class Row:
+    """One lock as people see it. What stands in the store may be hostile: see `text.shown`."""
+
+    def __init__(self, entry: Entry, now: datetime, ttl: float) -> None:
+        info = entry.info
+        holder = info.holder
+        self.key = entry.key
+        self.ident = self.key.partition(":")[0]
+        self.alias = entry.alias
+        self.technique = entry.technique
+        self.name = shown(info.name, NAME)
+        self.host = shown(holder.host or "?", 60)
+        self.pid = holder.pid
+        self.doer = shown(holder.task or holder.thread, 60)
+        self.site = shown(_short(holder.site), SITE)
+        self.metadata = _metadata(info, METADATA)
+        self.token = info.fencing_token
+        self.waiters = info.waiters
+        self.age = max(0.0, (now - info.acquired_at).total_seconds())
+        self.held_for = duration(self.age)
+        self.left: float | None = None
+        self.most = ttl
+        self.lapsed = info.expires_at is not None and info.expires_at <= now
+        if info.expires_at is not None:
+            self.left = max(0.0, (info.expires_at - now).total_seconds())
+            # Never renewed it lasts from the grant to the end; else the setting is the best guess.
+            whole = (info.expires_at - info.acquired_at).total_seconds()
+            self.most = max(self.left, min(whole, ttl), 0.001)
+        self.ttl_left = "" if self.left is None else duration(self.left)
+        if self.lapsed and info.expires_at is not None:
+            self.ttl_left = _ago((now - info.expires_at).total_seconds())
+        self.ending = self.left is not None and self.left < ENDING
+
+    @property
+    def age_seconds(self) -> str:
+        """The age for a program."""
+        return f"{self.age:.1f}"
+
+    @property
+    def left_seconds(self) -> str:
+        """The seconds left for a program."""
+        return f"{self.left or 0.0:.1f}"
+
+    @property
+    def most_seconds(self) -> str:
+        """The whole of the bar for a program."""
+        return f"{self.most:.1f}"
+
+
+def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
+    """Return all that is known of a lock, by its names for people."""
+    info = entry.info
+    holder = info.holder
+    left = ""
+    if info.expires_at is not None:
+        seconds = (info.expires_at - now).total_seconds()
+        left = duration(seconds) if seconds > 0 else _ago(-seconds)
+    since = f"{info.acquired_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    known = [
+        (_("Lock"), shown(info.name, 10_000)),
+        (_("Alias"), f"{entry.alias} ({entry.technique})"),
+        (_("Host"), shown(holder.host) or "?"),
+        (_("Process"), str(holder.pid)),
+        (_("Thread"), shown(holder.thread)),
+        (_("Task"), shown(holder.task)),
+        (_("Call site"), shown(holder.site, 1000)),
+        (_("Held for"), f"{duration((now - info.acquired_at).total_seconds())} ({since})"),
+        (_("Ttl left"), left),
+        (_("Fencing token"), "" if info.fencing_token is None else str(info.fencing_token)),
+        (_("Waiters"), "" if info.waiters is None else str(info.waiters)),
+        (_("Metadata"), _metadata(info, 10_000)),
+    ]
+    return [(label, value) for label, value in known if value]
+
+
+def _ago(seconds: float) -> str:
+    return _("expired %(ago)s ago") % {"ago": duration(seconds)}
+
+
+def _short(site: str) -> str:
+    """Return a call site without the folders far above: ``shop/sales.py:33 sell``."""
+    place, _space, function = site.partition(" ")
+    return " ".join(part for part in ("/".join(place.split("/")[-2:]), function) if part)
+
+
+def _metadata(info: LockInfo, most: int) -> str:
+    if not info.metadata:
+        return ""
+    pairs = ", ".join(f"{key}: {_word(value)}" for key, value in info.metadata.items())
+    return shown(pairs, most)
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

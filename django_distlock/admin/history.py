@@ -1,0 +1,53 @@
+"""The history of forced releases in the admin: to look at, not to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from ..models import ForcedRelease
+from ..names import unreadable
+from ..text import shown
+
+__all__ = ["ForcedReleaseAdmin"]
+
+if TYPE_CHECKING:
+    Base = admin.ModelAdmin[ForcedRelease]
+else:  # the class takes no type parameter while the program runs
+    Base = admin.ModelAdmin
+
+
+@admin.register(ForcedRelease)
+class ForcedReleaseAdmin(Base):
+    """Shows who broke which lock."""
+
+    list_display = ("at", "lock", "alias", "whose", "token", "by", "way")
+    list_display_links = ("lock",)
+    list_filter = ("way", "alias")
+    search_fields = ("name", "by", "holder")
+    fields = ("at", "lock", "alias", "whose", "token", "by", "way")
+
+    @admin.display(description=_("lock"), ordering="name")
+    def lock(self, row: ForcedRelease) -> str:
+        """Return the name, safe to show."""
+        return shown(unreadable(row.name), 200)
+
+    @admin.display(description=_("holder"), ordering="holder")
+    def whose(self, row: ForcedRelease) -> str:
+        """Return the holder, safe to show."""
+        return shown(unreadable(row.holder), 300)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody writes history."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody rewrites it."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody removes it."""
+        return False

@@ -1,0 +1,90 @@
+"""The history of locks that were broken, whichever way: a row of `ForcedRelease` for each."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DatabaseError, router, transaction
+from django.dispatch import receiver
+
+from .backends.base import BaseLockBackend
+from .exceptions import LockNotHeldError
+from .handler import locks
+from .models import ForcedRelease
+from .names import readable
+from .signals import lock_forced
+from .text import shown
+from .values import Holder, LockInfo
+
+__all__ = ["break_hold"]
+
+logger = logging.getLogger("django_distlock.history")
+
+NAME = 1000  # characters of a name that are kept
+
+
+@dataclass(slots=True)
+class _Act:
+    """Who breaks a lock now, by which way, and the row that was written of it."""
+
+    by: str
+    way: ForcedRelease.Way
+    written: ForcedRelease | None = None
+
+
+_act: ContextVar[_Act | None] = ContextVar("django_distlock_act", default=None)
+
+
+def break_hold(
+    backend: BaseLockBackend, info: LockInfo, *, by: str, way: ForcedRelease.Way
+) -> ForcedRelease | None:
+    """Break the hold that somebody was shown, never a newer one.
+
+    Return its row in the history, or None when there is none. Raise LockNotHeldError when it is
+    no longer held, or by somebody else.
+    """
+    if info.fencing_token is None:
+        # Without a token to compare, at least not one that came while people were deciding.
+        now: LockInfo | None = backend.call("inspect", info.name, name=info.name)
+        if now is None or now.owner != info.owner:
+            raise LockNotHeldError(
+                "Not broken: it changed hands", name=info.name, alias=backend.alias
+            )
+    act = _Act(shown(by, 200), way)
+    mark = _act.set(act)
+    try:
+        backend.force_release(info.name, fencing_token=info.fencing_token)
+    finally:
+        _act.reset(mark)
+    return act.written
+
+
+@receiver(lock_forced, dispatch_uid="django_distlock.history")
+def _write(
+    *, alias: str, name: str, fencing_token: int | None, holder: Holder, **kwargs: Any
+) -> None:
+    """Write down a lock that was broken; that it is free stands, also when that fails."""
+    if locks.is_covered(alias):
+        return  # a test's lock in memory
+    act = _act.get()
+    row = ForcedRelease(
+        alias=shown(alias),
+        # In ASCII, as the backends write it: not every database takes every character.
+        name=readable(name[:NAME])[:NAME],
+        token=fencing_token,
+        holder=readable(str(holder)),
+        by="" if act is None else act.by,
+        way=ForcedRelease.Way.CODE if act is None else act.way,
+    )
+    try:
+        # An error undoes nothing else in a transaction of the caller's.
+        with transaction.atomic(using=router.db_for_write(ForcedRelease)):
+            row.save()
+    except DatabaseError:
+        logger.exception("The release of %r in %r is not in the history", shown(name), alias)
+        return
+    if act is not None:
+        act.written = row

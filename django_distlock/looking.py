@@ -1,0 +1,183 @@
+"""Asking every store at once: one that hangs or is down hides none of the others."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from .backends.base import BaseLockBackend
+from .exceptions import LockError
+from .handler import locks
+from .values import LockInfo
+from .worker import close_connections
+
+__all__ = ["LIMIT", "Answer", "Seen", "ask", "look", "open_all"]
+
+PROBE = "distlock: is anybody there?"
+"""A name that nobody locks, asked for to time a round trip."""
+
+
+LIMIT = 5.0
+"""Seconds that a store may take, unless it is said."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a store answered, or why there is no answer; the ``cause`` is none where it is late."""
+
+    value: T | None = None
+    error: str | None = None
+    cause: LockError | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a store said: the locks that are held in it, or why that is not known."""
+
+    alias: str
+    locks: list[LockInfo] = field(default_factory=list)
+    lapsed: list[LockInfo] = field(default_factory=list)
+    """The leases that ran out and were not released, if they were asked for."""
+    error: str | None = None
+    round_trip: float | None = None
+    """Seconds that the store took to answer one small question, if it was timed."""
+
+
+def open_all() -> tuple[dict[str, BaseLockBackend], dict[str, str]]:
+    """Return the backends of all aliases, and of those set up wrongly what is wrong.
+
+    Raise InvalidLockBackendError when DISTLOCKS itself is.
+    """
+    opened, broken = {}, {}
+    for alias in locks:
+        try:
+            opened[alias] = locks[alias]
+        except ImproperlyConfigured as error:
+            broken[alias] = str(error)
+    return opened, broken
+
+
+class _Asked(Generic[T]):
+    """One question to one store, by a thread of its own."""
+
+    def __init__(self, backend: BaseLockBackend, question: Callable[[BaseLockBackend], T]) -> None:
+        self.begun = time.monotonic()
+        self._answer: Answer[T] | None = None
+        self._done = threading.Event()
+        self._what = (backend, question)
+        name = f"distlock-look-{backend.alias}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def open(self) -> bool:
+        """Whether the store has not answered yet."""
+        return not self._done.is_set()
+
+    def result(self, end: float) -> Answer[T] | None:
+        """Return the answer, or None when there is none by ``end``."""
+        if not self._done.wait(max(0.0, end - time.monotonic())):
+            return None
+        # Else its thread has died of something unheard of, and said so by itself.
+        return self._answer or Answer(error="Asking failed; see the log of the process")
+
+    def _run(self) -> None:
+        backend, question = self._what
+        try:
+            self._answer = _answer(backend, question)
+        finally:
+            backend.close_thread()
+            close_connections()
+            self._done.set()
+
+
+_late: dict[BaseLockBackend, _Asked[Seen]] = {}
+"""The look at each store that has hung longer than somebody had time to wait for."""
+
+os.register_at_fork(after_in_child=_late.clear)  # their threads are the parent's
+
+
+def look(
+    backends: Mapping[str, BaseLockBackend],
+    prefix: str,
+    limit: float,
+    *,
+    timed: bool = False,
+    lapsed: bool = False,
+    patient: bool = True,
+) -> list[Seen]:
+    """Return what is held in each store, in the order of ``backends``, as `ask` asks them.
+
+    With ``timed`` a round trip is timed beside; with ``lapsed`` expired leases are looked for as
+    well. Who looks again and again is not ``patient``: a store that hung the last time, and still
+    does, is not asked another time, and not waited for.
+    """
+
+    def see(backend: BaseLockBackend) -> Seen:
+        round_trip = _round_trip(backend) if timed else None
+        held = list(backend.held(prefix))
+        expired = list(backend.lapsed(prefix)) if lapsed else []
+        return Seen(backend.alias, held, expired, round_trip=round_trip)
+
+    late = {
+        alias: _late[backend]
+        for alias, backend in backends.items()
+        if not patient and backend in _late and _late[backend].open
+    }
+    others = {alias: backend for alias, backend in backends.items() if alias not in late}
+    answers = ask(others, see, limit, late=_late)
+    seen = {alias: each.value or Seen(alias, error=each.error) for alias, each in answers.items()}
+    for alias, asked in late.items():
+        passed = time.monotonic() - asked.begun
+        seen[alias] = Seen(alias, error=f"The store has not answered for {passed:.0f} s")
+    return [seen[alias] for alias in backends]
+
+
+def ask(
+    backends: Mapping[str, BaseLockBackend],
+    question: Callable[[BaseLockBackend], T],
+    limit: float,
+    *,
+    late: dict[BaseLockBackend, _Asked[T]] | None = None,
+) -> dict[str, Answer[T]]:
+    """Return the answer of each store, in the order of ``backends``.
+
+    Each store is asked by a thread of its own and has ``limit`` seconds for its answer. Who is late
+    is not waited for, but goes on, and is noted in ``late``.
+    """
+    if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
+        # In a TestCase's transaction, say, which another thread would not see into.
+        return {alias: _answer(backend, question) for alias, backend in backends.items()}
+    asked = {alias: _Asked(backend, question) for alias, backend in backends.items()}
+    end = time.monotonic() + limit
+    answers: dict[str, Answer[T]] = {}
+    for alias, each in asked.items():
+        answer = each.result(end)
+        if late is not None and answer is None:
+            late[backends[alias]] = each
+        elif late is not None:
+            late.pop(backends[alias], None)
+        answers[alias] = answer or Answer(error=f"The store did not answer within {limit:g} s")
+    return answers
+
+
+def _answer(backend: BaseLockBackend, question: Callable[[BaseLockBackend], T]) -> Answer[T]:
+    try:
+        return Answer(question(backend))
+    except LockError as error:
+        return Answer(error=str(error), cause=error)
+
+
+def _round_trip(backend: BaseLockBackend) -> float:
+    backend.call("inspect", PROBE, name=PROBE)  # which may have to connect first
+    begun = time.monotonic()
+    backend.call("inspect", PROBE, name=PROBE)
+    return time.monotonic() - begun

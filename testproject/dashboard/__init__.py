@@ -1,0 +1,1 @@
+"""`make dashboard`: the shop with live traffic over every store that runs here."""

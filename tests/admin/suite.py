@@ -1,0 +1,221 @@
+"""Tests of the Locks page without a browser; run by `test_page` on a site with the admin."""
+
+from __future__ import annotations
+
+import json
+import time
+from html import unescape
+from unittest import mock
+
+from django.contrib import admin
+from django.db import connection, connections
+from django.test import TransactionTestCase, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+
+from django_distlock import looking
+from django_distlock.models import HeldLock
+from tests.admin.tools import (
+    ALIASES,
+    DOWN,
+    HANGING,
+    HOSTILE,
+    PAGE,
+    boss,
+    go_on,
+    held,
+    keys,
+    names,
+)
+
+
+@override_settings(DISTLOCKS=ALIASES)
+class ListTests(TransactionTestCase):
+    """What the list shows."""
+
+    def test_every_alias_is_listed(self) -> None:
+        client = boss()
+        with held("a"), held("b", using="memory"):
+            self.assertEqual(sorted(names(client)), ["a", "b"])
+            page = client.get(PAGE)
+        self.assertContains(page, "a</bdi>")
+        self.assertContains(page, "memory · locmem")
+        self.assertContains(page, "2 locks are held")
+
+    def test_filters(self) -> None:
+        client = boss()
+        with held("invoice:1", "invoice:2"), held("stock", using="memory", metadata={"u": "ada"}):
+            self.assertEqual(names(client, q="INVOICE"), ["invoice:1", "invoice:2"])
+            self.assertEqual(names(client, q="invoice: :2"), ["invoice:2"])
+            self.assertEqual(names(client, q="ada"), ["stock"])
+            self.assertEqual(names(client, alias="memory"), ["stock"])
+            self.assertEqual(names(client, technique="table"), ["invoice:1", "invoice:2"])
+            self.assertEqual(names(client, older=3600), [])
+            self.assertEqual(names(client, state="ending"), [])
+            self.assertContains(client.get(PAGE, {"q": "2"}), "of 3 locks")
+            self.assertContains(client.get(PAGE, {"q": "nothing"}), "No lock is like that.")
+
+    def test_what_ends_soon(self) -> None:
+        client = boss()
+        with held("soon", ttl=9), held("late", ttl=90):
+            self.assertEqual(names(client, state="ending"), ["soon"])
+
+    def test_what_has_expired(self) -> None:
+        client = boss()
+        for using in ("default", "memory"):
+            with held(f"gone in {using}", using=using, ttl=0.05), held("kept", using=using):
+                time.sleep(0.2)
+                self.assertEqual(names(client), ["kept"])
+                self.assertEqual(names(client, state="expired"), [f"gone in {using}"])
+                page = client.get(PAGE, {"state": "expired"})
+                self.assertContains(page, "1 lease has expired")
+                self.assertContains(page, "expired 0s ago")
+                self.assertNotContains(page, "Release…")
+                detail = client.get(f"{PAGE}hold/", {"hold": keys(page)})
+                self.assertContains(detail, f"gone in {using}")
+                asking = client.get(f"{PAGE}release/", {"hold": keys(page)})
+                self.assertContains(asking, "has ended")
+            for name in (f"gone in {using}", "kept"):  # who takes it anew has not lost it
+                with held(name, using=using):
+                    pass
+            self.assertEqual(names(client, state="expired"), [])
+
+    def test_sorting(self) -> None:
+        client = boss()
+        with held("b", ttl=50), held("c", ttl=70), held("a", ttl=60):
+            self.assertEqual(names(client), ["b", "c", "a"])
+            self.assertEqual(names(client, o="held"), ["a", "c", "b"])
+            self.assertEqual(names(client, o="name"), ["a", "b", "c"])
+            self.assertEqual(names(client, o="left"), ["b", "a", "c"])
+            self.assertEqual(names(client, o="-token"), ["a", "c", "b"])
+            for order in ("alias", "holder", "-waiters", "nonsense"):
+                self.assertEqual(len(names(client, o=order)), 3)
+            self.assertContains(client.get(PAGE, {"o": "name"}), 'aria-sort="ascending"', count=1)
+
+    def test_pages(self) -> None:
+        client = boss()
+        several = [f"n{number:03}" for number in range(7)]
+        with mock.patch.object(admin.site.get_model_admin(HeldLock), "per_page", 3), held(*several):
+            self.assertEqual(names(client, o="name"), several[:3])
+            self.assertEqual(names(client, o="name", p=3), several[6:])
+            self.assertEqual(names(client, o="name", p=99), several[6:])
+            self.assertEqual(names(client, o="name", p="-1"), several[:3])
+            page = client.get(f"{PAGE}?o=name&p=2")
+            self.assertContains(page, '<span aria-current="page">', count=1)
+            self.assertContains(page, "?o=name&amp;p=3")
+
+    def test_no_query_for_each_row(self) -> None:
+        client = boss()
+        client.get(PAGE)
+        with (
+            CaptureQueriesContext(
+                connection,
+            ) as few,
+            held("a", using="memory"),
+        ):
+            client.get(PAGE)
+        many = [f"n{number}" for number in range(40)]
+        with held(*many, using="memory"), CaptureQueriesContext(connection) as more:
+            self.assertEqual(len(names(client)), 40)
+        self.assertEqual(len(few), len(more))
+
+    def test_hostile_names(self) -> None:
+        client = boss()
+        metadata = {"<i>": "</td><script>", "n": 1}
+        with held(HOSTILE, metadata=metadata):
+            page = client.get(PAGE)
+            text = page.content.decode()
+            detail = client.get(f"{PAGE}hold/", {"hold": keys(page)}).content.decode()
+        for each in (text, detail):
+            self.assertNotIn("<script>alert", each)
+            self.assertNotIn("</td><script>", each)
+            self.assertIn(
+                "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;\\x00\\u202e", each
+            )
+        self.assertLess(len(text), 30_000)
+        self.assertIn("x" * 8000, detail)
+
+    def test_in_chinese(self) -> None:
+        client = boss()
+        with translation.override("zh-hans"), held("a"):
+            page = client.get(PAGE, headers={"accept-language": "zh-hans"})
+        self.assertContains(page, "持有者")
+        self.assertContains(page, "强制释放")
+
+
+@override_settings(DISTLOCKS={**ALIASES, "down": {"BACKEND": DOWN}})
+class StoreTests(TransactionTestCase):
+    """The strip of the stores, and what is wrong with them."""
+
+    def test_a_store_that_is_down_hides_no_other(self) -> None:
+        client = boss()
+        with held("a"):
+            page = client.get(PAGE)
+        self.assertContains(page, "a</bdi>")
+        self.assertContains(page, "&lt;b&gt;refused&lt;/b&gt;")
+        self.assertContains(page, "retry=down")
+        self.assertContains(page, 'class="dl-store dl-up"', count=2)
+
+    def test_requests_in_transactions_ask_all_stores_at_once_too(self) -> None:
+        client = boss()
+        site = admin.site.get_model_admin(HeldLock)
+        hanging = {**ALIASES, "hanging": {"BACKEND": HANGING}}
+        atomic = mock.patch.dict(connections.settings["default"], ATOMIC_REQUESTS=True)
+        go_on.clear()
+        with override_settings(DISTLOCKS=hanging), atomic, mock.patch.object(site, "limit", 0.3):
+            try:
+                self.assertContains(client.get(PAGE), "did not answer within 0.3 s")
+            finally:
+                go_on.set()
+
+    def test_an_alias_that_is_set_up_wrongly(self) -> None:
+        with override_settings(DISTLOCKS={**ALIASES, "wrong": {"BACKEND": "nowhere.Nothing"}}):
+            self.assertContains(boss().get(PAGE), "cannot import")
+
+    def test_settings_that_are_no_settings(self) -> None:
+        with override_settings(DISTLOCKS=[]):
+            self.assertContains(boss().get(PAGE), "DISTLOCKS is a dict")
+
+    def test_a_store_that_hangs_is_waited_for_once(self) -> None:
+        client = boss()
+        site = admin.site.get_model_admin(HeldLock)
+        hanging = {**ALIASES, "hanging": {"BACKEND": HANGING}}
+        go_on.clear()
+        with override_settings(DISTLOCKS=hanging), mock.patch.object(site, "limit", 0.3):
+            try:
+                with held("a"):
+                    self.assertContains(client.get(PAGE), "did not answer within 0.3 s")
+                with mock.patch.object(site, "limit", 100):
+                    first = client.get(PAGE)  # waits no more, else this test does not end
+                self.assertContains(first, "has not answered for")
+                self.assertContains(client.get(PAGE, {"retry": "hanging"}), "did not answer within")
+            finally:
+                go_on.set()
+            with mock.patch.object(site, "limit", 30):
+                self.assertNotContains(client.get(PAGE, {"retry": "hanging"}), "The store")
+                self.assertNotContains(client.get(PAGE), "The store")
+        self.assertEqual([each for each in looking._late if each.alias == "hanging"], [])
+
+
+@override_settings(DISTLOCKS=ALIASES)
+class RefreshTests(TransactionTestCase):
+    """The parts that the page asks for again and again."""
+
+    def test_the_parts(self) -> None:
+        client = boss()
+        with held("a"):
+            page = client.get(PAGE)
+            told = json.loads(client.get(f"{PAGE}refresh/").content)
+        self.assertEqual((told["held"], told["waiting"], told["down"]), (1, None, []))
+        self.assertIn(keys(page)[0], unescape(told["rows"]))
+        self.assertIn("memory", told["stores"])
+        self.assertEqual(told["found"], "1 lock is held")
+
+    def test_it_stays_small(self) -> None:
+        client = boss()
+        wide = [f"{number}{HOSTILE}" for number in range(60)]
+        metadata = {"&" * 500: "<" * 500}
+        with held(*wide, using="memory", metadata=metadata):
+            answer = client.get(f"{PAGE}refresh/")
+        self.assertEqual(answer.json()["held"], 60)
+        self.assertLess(len(answer.content), 100_000)

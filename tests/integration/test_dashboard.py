@@ -1,0 +1,83 @@
+"""`make dashboard`, as a user runs it: over SQLite and what else is chosen, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from http.cookiejar import CookieJar
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
+
+import pytest
+
+from tests.servers import chosen
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def logged_in(address: str, password: str) -> OpenerDirector:
+    """Return what opens pages for the user that was printed."""
+    cookies = CookieJar()
+    opener = build_opener(HTTPCookieProcessor(cookies))
+    login = address.split("/django_distlock")[0] + "/login/"
+    with opener.open(login, timeout=30) as page:
+        token = re.search(r'csrfmiddlewaretoken" value="(\w+)"', page.read().decode())
+    assert token
+    form = {"csrfmiddlewaretoken": token[1], "username": "admin", "password": password}
+    form["next"] = "/admin/"
+    opener.open(login, urlencode(form).encode(), timeout=30).close()
+    return opener
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the accounts of the servers may look into, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="distlock-board-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def test_it_shows_live_traffic_and_ends_by_ctrl_c(folder: Path) -> None:
+    stores = ["sqlite"] + [each for each in ("redis",) if each in chosen()]
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))},
+        "TMPDIR": str(folder),
+    }
+    said = folder / "said"
+    with said.open("w") as output:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "testproject.dashboard", "--workers", "1", "--stores", *stores],
+            cwd=ROOT, env=environment, stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        end = time.monotonic() + 60
+        while "Ctrl-C" not in said.read_text():
+            assert program.poll() is None, said.read_text()
+            assert time.monotonic() < end, said.read_text()
+            time.sleep(0.1)
+        found = re.search(r"(http://\S+)\s+user admin, password (\S+)", said.read_text())
+        assert found
+        opener = logged_in(*found.groups())
+        text = ""
+        while "<progress" not in text:
+            assert time.monotonic() < end, said.read_text()
+            time.sleep(0.2)
+            with opener.open(found[1], timeout=30) as page:
+                text = page.read().decode()
+        for store in ("default", "version", *stores[1:]):
+            assert f'<option value="{store}"' in text
+        program.send_signal(signal.SIGINT)
+        assert program.wait(40) == 0
+    finally:
+        if program.poll() is None:
+            program.kill()
+            program.wait()
+    assert "Ended." in said.read_text()
+    assert [each.name for each in folder.iterdir()] == ["said"]
