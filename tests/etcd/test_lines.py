@@ -118,7 +118,7 @@ def test_a_hand_over_wakes_one(server: Etcd, opened: Opener, name: str) -> None:
     ends: list[int] = []
 
     def wait(number: int) -> None:
-        backend.queue(claims[number], 0.8, LONG)
+        backend.queue(claims[number], 2.5, LONG)
         if backend._steps.places.get(claims[number].owner).stream is None:  # type: ignore[union-attr]
             ends.append(number)  # closed, as its key was removed
 
@@ -222,7 +222,7 @@ def test_a_waiter_keeps_its_place_for_longer_than_its_ttl(
     mine = lock(name, using=backend.alias).acquire()
     assert mine is not None
     got: list[Lease | None] = []
-    brief = lock(name, using=backend.alias, ttl=0.6, renew=False)
+    brief = lock(name, using=backend.alias, ttl=1.5, renew=False)
     thread = started(lambda: got.append(brief.acquire(wait=LONG)))
     soon(lambda: _line(backend.inspect(name)) == 1)
     (place,) = [each for each in backend._steps.places._all.values() if not each.granted]

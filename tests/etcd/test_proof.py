@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 
+from django_distlock import locks
 from tests.etcd_servers import VARIABLE
 from tests.faults.proof.nemesis import of_proxy, of_server
 from tests.faults.test_proof import SECONDS, TTL, backend_of, prove
@@ -15,6 +17,14 @@ from tests.proxy import Proxy
 from tests.servers import Etcd, EtcdCluster
 
 pytestmark = pytest.mark.timeout(SECONDS + 240)
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> None:
+    """Close the aliases that the backends of these tests take the place of."""
+    for alias in ("etcd", "etcd-cluster"):
+        with suppress(KeyError):
+            del locks[alias]
 
 
 def test_on_one_server(server: Etcd, tmp_path: Path) -> None:
