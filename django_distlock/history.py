@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from .names import readable
 from .signals import lock_forced
 from .text import shown
 from .values import Holder, LockInfo
+from .worker import events
 
 __all__ = ["break_hold"]
 
@@ -79,12 +81,27 @@ def _write(
         by="" if act is None else act.by,
         way=ForcedRelease.Way.CODE if act is None else act.way,
     )
+    if _on_a_loop():
+        # Broken by a synchronous call there, where Django lets nobody write.
+        events.submit(lambda: _save(row))
+    elif _save(row) and act is not None:
+        act.written = row
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _save(row: ForcedRelease) -> bool:
     try:
         # An error undoes nothing else in a transaction of the caller's.
         with transaction.atomic(using=router.db_for_write(ForcedRelease)):
             row.save()
     except DatabaseError:
-        logger.exception("The release of %r in %r is not in the history", shown(name), alias)
-        return
-    if act is not None:
-        act.written = row
+        logger.exception("The release of %r in %r is not in the history", row.name, row.alias)
+        return False
+    return True
