@@ -32,8 +32,10 @@ class Stream:
         """End the stream."""
         if self._open:
             self._open = False
-            self._wire.drop()
-            self._done()
+            try:
+                self._wire.drop()
+            finally:
+                self._done()
 
 
 class AsyncStream:
@@ -56,5 +58,7 @@ class AsyncStream:
         """End the stream."""
         if self._open:
             self._open = False
-            self._wire.drop()
-            self._done()
+            try:
+                self._wire.drop()
+            finally:
+                self._done()

@@ -15,6 +15,7 @@ from django_distlock.history import break_hold
 from django_distlock.looking import look
 from django_distlock.models import ForcedRelease
 from django_distlock.testing import hold_elsewhere, override_locks
+from tests.backends.tools import soon
 
 NAME = "evil\x00\ud800<b>☃" + "x" * 5000
 
@@ -52,6 +53,16 @@ def test_in_async_code(name: str) -> None:
     with hold_elsewhere(name):
         asyncio.run(force())
     assert ForcedRelease.objects.get().name == name
+
+
+def test_by_a_synchronous_call_on_an_event_loop(name: str) -> None:
+    async def force() -> None:
+        locks["default"].force_release(name)
+
+    with hold_elsewhere(name):
+        asyncio.run(force())
+    # Django lets nobody write there, so it is done in the background.
+    assert soon(lambda: ForcedRelease.objects.filter(name=name).exists())
 
 
 def test_any_name_can_be_written() -> None:
