@@ -37,6 +37,7 @@ from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
 from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
+from django_distlock.backends.zookeeper import ZooKeeperBackend  # noqa: E402
 from django_distlock.contrib import (  # noqa: E402
     celery,  # noqa: F401 - found by their paths
     health_check,  # noqa: F401
@@ -51,6 +52,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     RedisBackend,
     RedlockBackend,
     EtcdBackend,
+    ZooKeeperBackend,
     LocMemBackend,
     DummyBackend,
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from tests import etcd_servers, redlock
+from tests import etcd_servers, redlock, zookeeper_servers
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen
 
 SERVERS: dict[str, DatabaseServer] = {}
@@ -51,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
     redlock.start()
     etcd_servers.start()
+    zookeeper_servers.start()
     os.environ.pop("DISTLOCK_TEST_REDIS", None)
     if "redis" in chosen():
         REDIS.append(Redis().start())
@@ -91,6 +92,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         server.stop()
     redlock.stop()
     etcd_servers.stop()
+    zookeeper_servers.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()

@@ -9,6 +9,7 @@ from .etcd import Etcd, EtcdCluster
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
 from .redis import Redis, RedisCluster, Sentinel
+from .zookeeper import ZooKeeper, ZooKeeperCluster
 
 __all__ = [
     "DATABASES",
@@ -21,6 +22,8 @@ __all__ = [
     "Sentinel",
     "Server",
     "ServerError",
+    "ZooKeeper",
+    "ZooKeeperCluster",
     "chosen",
     "databases",
 ]
@@ -28,7 +31,7 @@ __all__ = [
 DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES, "redis", "etcd")
+STORES = ("sqlite", *DATABASES, "redis", "etcd", "zookeeper")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 

@@ -1,0 +1,272 @@
+"""The session of this process with the servers: its client, and how long it is sure to live."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import math
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...clock import Clock
+from .answers import Batch, Bell, Gate
+from .errors import NoAnswerError
+from .options import Facts
+from .requests import through_leader
+
+__all__ = ["Session"]
+
+logger = logging.getLogger("django_distlock.zookeeper")
+
+# A share of the session's timeout. A server tells its leader whom it has heard of every half a
+# tick, and a session lasts for two ticks at least (minSessionTimeout): what we sent so long before
+# an answer that came through the leader, the leader knows of.
+LAG = 0.25
+CLOSING = 2.0  # seconds that closing waits for the servers
+_parked: list[Any] = []  # what a forked child has of its parent's: closing it would say goodbye
+
+
+class Session:
+    """One client of kazoo, opened when it is needed, and followed by another when it is over."""
+
+    def __init__(self, alias: str, facts: Facts, clock: Clock, changed: Callable[[], None]) -> None:
+        self._alias = alias
+        self._facts = facts
+        self._clock = clock
+        self._changed = changed
+        self.timeout = facts.timeout
+        self.id: int | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._mutex = threading.Lock()
+        self._up = threading.Event()
+        self._client: Any = None
+        self._over = False  # kazoo has given up, as when it is not let in
+        self._closed = False
+        self._reason: Exception | None = None
+        self.id = None
+        self._sure = self._touched = -math.inf
+
+    # -- how long it is sure to live --------------------------------------------------------------
+
+    def heard(self, sent: float) -> None:
+        """Note that the leader answered to what was sent at ``sent``, by the clock.
+
+        What the leader is sure to know of is what we had sent some time before.
+        """
+        if sent - self._touched >= LAG * self.timeout:
+            self._sure = max(self._sure, self._touched)
+            self._touched = sent
+
+    def sure_until(self, session: int | None) -> float:
+        """Return until when, by the clock, the servers are sure to keep a session of this id."""
+        if session is None or session != self.id:
+            return -math.inf
+        return self._sure + self.timeout * 0.99 - 0.002
+
+    # -- the client -------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._up.is_set()
+
+    def open(self) -> None:
+        """Begin to connect, unless that was done."""
+        if self._client is not None and not self._over:
+            return
+        with self._mutex:
+            if self._closed:
+                raise NoAnswerError("the alias was closed")
+            if self._client is not None and self._over:
+                self._end(self._client)
+                self._client = None
+            if self._client is None:
+                self._over = False
+                self._client = self._make()
+                self._client.start_async()
+
+    def _make(self) -> Any:
+        from kazoo.client import KazooClient
+
+        handler = _handler(self._facts)
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
+        client = KazooClient(
+            hosts=self._facts.hosts,
+            timeout=self._facts.timeout,
+            handler=handler,
+            connection_retry={**retry, "sleep_func": handler.sleep_func},
+            **self._facts.client,
+        )
+        client.add_listener(lambda state: self._heard_of(client, state))
+        # Nothing else of kazoo tells which timeout the servers agreed to, and when it was asked.
+        connect = client._connection._connect
+
+        def dial(*where: Any) -> Any:
+            began = self._clock()
+            limits = connect(*where)
+            self._connected(client, began, limits[0] * 1.5 / 1000)
+            return limits
+
+        client._connection._connect = dial
+        return client
+
+    def _connected(self, client: Any, began: float, timeout: float) -> None:
+        identity = client.client_id
+        if client is not self._client or identity is None:
+            return
+        self.timeout = timeout
+        if self.id != identity[0]:
+            self.id, self._sure = identity[0], began
+        # A server that takes a session up asks the leader, which counts anew from then on.
+        self._sure = self._touched = max(self._sure, began)
+        self._reason = None
+        self._up.set()
+        self._changed()
+
+    def _heard_of(self, client: Any, state: str) -> None:
+        """Note a change of the connection; on kazoo's thread, which must not wait for anything."""
+        if client is not self._client or state == "CONNECTED":
+            return
+        self._up.clear()
+        if state == "LOST":
+            self.id = None
+            self._over = client.client_state in ("AUTH_FAILED", "CLOSED")
+        self._changed()
+
+    def _end(self, client: Any) -> None:
+        """Say goodbye, for a while; a server that hangs is not waited for."""
+
+        def end() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception as error:  # noqa: BLE001 - kazoo's own, of many kinds
+                logger.warning("Closing a client of alias %r failed: %s", self._alias, error)
+
+        thread = threading.Thread(target=end, name=f"distlock-{self._alias}_end", daemon=True)
+        thread.start()
+        thread.join(CLOSING)
+
+    def close(self) -> None:
+        """Say goodbye to the servers, which frees all that is held."""
+        with self._mutex:
+            self._closed = True
+            client, self._client = self._client, None
+        self._up.clear()
+        self.id = None
+        if client is not None:
+            self._end(client)
+
+    def forget_parent(self) -> None:
+        """Leave the parent's client to the parent, in a forked child."""
+        if self._client is not None:
+            atexit.unregister(self._client.handler.stop)
+            _parked.append(self._client)
+        self._reset()
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def send(self, requests: Sequence[Any], done: Callable[[Batch], None]) -> Batch:
+        """Send requests now; ``done`` is told when all are answered, or lost."""
+        batch = Batch(len(requests), self._clock(), self.id, done)
+        client = self._client
+        if client is None:
+            raise NoAnswerError("the alias was closed")
+        for request, slot in zip(requests, batch.slots, strict=True):
+            client._call(request, slot)
+        return batch
+
+    def ask(self, requests: Sequence[Any], limit: float) -> list[Any]:
+        """Return the answers, errors of the servers among them as objects.
+
+        Raises what kazoo calls the loss of the connection or the session, and NoAnswerError when
+        there is no connection or no answer in ``limit`` seconds.
+        """
+        if not self._up.is_set():
+            began = self._clock()
+            self.open()
+            if not self._up.wait(limit):
+                raise self._no_connection(limit)
+            limit -= self._clock() - began
+        gate = Gate()
+        batch = self.send(requests, gate.open)
+        if not gate.wait(limit):
+            raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
+        return self._judged(batch, requests)
+
+    async def aask(self, requests: Sequence[Any], limit: float) -> list[Any]:
+        """Ask as `ask`, on the event loop."""
+        end = self._clock() + limit
+        if not self._up.is_set():
+            self.open()
+            while not self._up.is_set():
+                if self._clock() >= end:
+                    raise self._no_connection(limit)
+                await asyncio.sleep(0.01)
+        bell = Bell()
+        batch = self.send(requests, bell.open)
+        if not await bell.wait(end - self._clock()):
+            raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
+        return self._judged(batch, requests)
+
+    def _no_connection(self, limit: float) -> NoAnswerError:
+        return NoAnswerError(f"no connection to {self._facts.hosts} in {max(limit, 0):.1f} s")
+
+    def _judged(self, batch: Batch, requests: Sequence[Any]) -> list[Any]:
+        for answer in batch.answers:
+            if isinstance(answer, Exception) and is_cut(answer):
+                raise answer
+        self.count(batch, requests)
+        return batch.answers
+
+    def count(self, batch: Batch, requests: Sequence[Any]) -> None:
+        """Note that the session lived when an answered batch was sent."""
+        if batch.session == self.id and batch.session is not None:
+            leaders = through_leader()
+            if any(request.type in leaders for request in requests):
+                self.heard(batch.sent)
+
+
+def is_cut(error: Exception) -> bool:
+    """Tell whether an error says nothing of the request but that its answer is lost."""
+    from kazoo import exceptions as kinds
+
+    return isinstance(
+        error,
+        kinds.ConnectionLoss
+        | kinds.SessionExpiredError
+        | kinds.ConnectionClosedError
+        | kinds.OperationTimeoutError
+        | kinds.AuthFailedError
+        | RuntimeError,
+    )
+
+
+def _handler(facts: Facts) -> Any:
+    """Return kazoo's handler for threads, or for gevent where it has taken their place.
+
+    It calls our watchers at once, who only wake somebody, and knocks at no server for so long that
+    no time is left for the others.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        from kazoo.handlers.gevent import SequentialGeventHandler as Handler
+    else:
+        from kazoo.handlers.threading import SequentialThreadingHandler as Handler
+
+    longest = facts.timeout / (facts.hosts.count(",") + 1)
+
+    class Ours(Handler):  # type: ignore[misc]
+        def dispatch_callback(self, callback: Any) -> None:
+            callback.func(*callback.args)
+
+        def create_connection(self, *where: Any, **how: Any) -> Any:
+            how["timeout"] = min(how.get("timeout") or longest, longest)
+            return super().create_connection(*where, **how)
+
+    return Ours()
