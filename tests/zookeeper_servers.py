@@ -1,43 +1,63 @@
-"""The ZooKeeper of this run, and the alias whose locks it keeps."""
+"""The ZooKeeper of this run, a cluster of three, and the aliases whose locks they keep."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from tests.servers import ZooKeeper, chosen
+from tests.servers import ZooKeeper, ZooKeeperCluster, chosen
 
-__all__ = ["SERVER", "SESSION", "aliases", "start", "stop"]
+__all__ = ["CLUSTER", "SERVER", "SESSION", "aliases", "cluster", "start", "stop"]
 
 SERVER: list[ZooKeeper] = []
 """The server of this process, if zookeeper was chosen."""
 
-SESSION = 3.0
-"""The sessions' timeout: long enough for a server that restarts, short enough to be waited for."""
+CLUSTER: list[ZooKeeperCluster] = []
+"""The cluster of this process, whose ports are known; it is started by the first test that uses it.
+"""
+
+SESSION = {"zookeeper": 4.0, "zookeeper-cluster": 6.0}
+"""The sessions' timeouts: long enough for servers that restart, short enough to be waited for."""
 
 VARIABLE = "DISTLOCK_TEST_ZOOKEEPER"
+CLUSTERED = "DISTLOCK_TEST_ZOOKEEPER_CLUSTER"
 BACKEND = "django_distlock.backends.zookeeper.ZooKeeperBackend"
 
 
 def start() -> None:
     """Start the server, and tell the processes that the tests start where it is."""
-    os.environ.pop(VARIABLE, None)
+    for variable in (VARIABLE, CLUSTERED):
+        os.environ.pop(variable, None)
     if "zookeeper" in chosen():
         SERVER.append(ZooKeeper().start())
+        CLUSTER.append(ZooKeeperCluster())
         os.environ[VARIABLE] = SERVER[0].address
+        os.environ[CLUSTERED] = CLUSTER[0].address
 
 
 def stop() -> None:
-    """End the server."""
-    for server in SERVER:
+    """End the servers."""
+    for server in (*SERVER, *CLUSTER):
         server.stop()
     SERVER.clear()
+    CLUSTER.clear()
+
+
+def cluster() -> ZooKeeperCluster:
+    """Return the cluster, with all its servers serving."""
+    (servers,) = CLUSTER
+    for member in servers.members:
+        member.resume()
+        member.start()
+    servers.wait()
+    return servers
 
 
 def aliases() -> dict[str, dict[str, Any]]:
-    """Return the alias."""
-    address = os.environ.get(VARIABLE, "")
-    if not address:
-        return {}
-    options = {"SESSION_TIMEOUT": SESSION}
-    return {"zookeeper": {"BACKEND": BACKEND, "LOCATION": address, "OPTIONS": options}}
+    """Return the aliases."""
+    found = {}
+    for alias, variable in (("zookeeper", VARIABLE), ("zookeeper-cluster", CLUSTERED)):
+        if address := os.environ.get(variable, ""):
+            options = {"SESSION_TIMEOUT": SESSION[alias]}
+            found[alias] = {"BACKEND": BACKEND, "LOCATION": address, "OPTIONS": options}
+    return found

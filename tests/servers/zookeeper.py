@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import socket
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -112,15 +111,26 @@ class ZooKeeper(Server):
         return self.is_mine() and self.serves()
 
 
-class Member(ZooKeeper):
+class Member(ZooKeeper):  # type: ignore[misc] # mypy takes a property for less than an attribute
     """A server of a `ZooKeeperCluster`."""
 
     def __init__(self, cluster: ZooKeeperCluster, number: int) -> None:
         """Prepare a server."""
+        self._port = 0
         super().__init__()
+        self.port = free_port()
         self.cluster = cluster
         self.number = number
         self.ports = (free_port(), free_port())
+
+    @property
+    def port(self) -> int:
+        """Its port, which is known before it is started."""
+        return self._port
+
+    @port.setter
+    def port(self, port: int) -> None:
+        self._port = self._port or port
 
     def prepare(self) -> None:
         """Say who it is."""
@@ -154,13 +164,11 @@ class ZooKeeperCluster:
         """Prepare the servers."""
         self.members: list[Member] = []
         self.members += [Member(self, number) for number in (1, 2, 3)]
-        self._stack = ExitStack()
 
     def start(self) -> Self:
         """Start the servers, and wait until all serve."""
         try:
             for member in self.members:
-                self._stack.callback(member.stop)
                 member.start()
             self.wait()
         except BaseException:
@@ -176,7 +184,8 @@ class ZooKeeperCluster:
 
     def stop(self) -> None:
         """End the servers and delete their folders."""
-        self._stack.close()
+        for member in self.members:
+            member.stop()
 
     @property
     def leader(self) -> Member:

@@ -20,7 +20,8 @@ __all__ = ["Keeper"]
 
 logger = logging.getLogger("django_distlock.zookeeper")
 
-BEATS = 6  # questions in one timeout of the session
+BEATS = 10  # questions in one timeout of the session
+PATIENCE = 1 / 3  # of that timeout, after which a connection without an answer is given up
 
 
 class Keeper:
@@ -41,7 +42,7 @@ class Keeper:
         self._closed = False
         self._until = 0.0  # when it looks next, unless it is woken
         self._removing: set[str] = set()
-        self._asking = False
+        self._asking, self._asked = False, 0.0
         self._looked: tuple[int | None, bool] = (None, False)
 
     def sleeps_past(self, due: float) -> bool:
@@ -93,7 +94,11 @@ class Keeper:
 
     def _ask(self) -> None:
         """Ask whether the session lives, without waiting for the answer."""
-        if self._asking or not self.session.up:
+        if not self.session.up:
+            return
+        if self._asking:
+            if self._clock() - self._asked > PATIENCE * self.session.timeout:
+                self.session.cut()
             return
         requests = [kinds().Sync(self._base)]
 
@@ -102,7 +107,7 @@ class Keeper:
             if not isinstance(batch.answers[0], Exception):
                 self.session.count(batch, requests)
 
-        self._asking = True
+        self._asking, self._asked = True, self._clock()
         self.session.send(requests, told)
 
     def remove(self) -> None:

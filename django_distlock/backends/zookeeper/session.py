@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import math
+import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +28,7 @@ logger = logging.getLogger("django_distlock.zookeeper")
 # tick, and a session lasts for two ticks at least (minSessionTimeout): what we sent so long before
 # an answer that came through the leader, the leader knows of.
 LAG = 0.25
+STEPS = 40  # of a timeout, which are told apart
 CLOSING = 2.0  # seconds that closing waits for the servers
 _parked: list[Any] = []  # what a forked child has of its parent's: closing it would say goodbye
 
@@ -47,9 +51,9 @@ class Session:
         self._client: Any = None
         self._over = False  # kazoo has given up, as when it is not let in
         self._closed = False
-        self._reason: Exception | None = None
         self.id = None
-        self._sure = self._touched = -math.inf
+        self._sure = -math.inf
+        self._touches: deque[float] = deque()  # when what was answered since then had been sent
 
     # -- how long it is sure to live --------------------------------------------------------------
 
@@ -58,9 +62,13 @@ class Session:
 
         What the leader is sure to know of is what we had sent some time before.
         """
-        if sent - self._touched >= LAG * self.timeout:
-            self._sure = max(self._sure, self._touched)
-            self._touched = sent
+        known = sent - LAG * self.timeout
+        with self._mutex:
+            touches = self._touches
+            if not touches or sent >= touches[-1] + self.timeout / STEPS:
+                touches.append(sent)
+            while touches[0] <= known:
+                self._sure = max(self._sure, touches.popleft())
 
     def sure_until(self, session: int | None) -> float:
         """Return until when, by the clock, the servers are sure to keep a session of this id."""
@@ -120,11 +128,11 @@ class Session:
         if client is not self._client or identity is None:
             return
         self.timeout = timeout
-        if self.id != identity[0]:
-            self.id, self._sure = identity[0], began
+        self.id = identity[0]
         # A server that takes a session up asks the leader, which counts anew from then on.
-        self._sure = self._touched = max(self._sure, began)
-        self._reason = None
+        with self._mutex:
+            self._sure = began
+            self._touches.clear()
         self._up.set()
         self._changed()
 
@@ -168,6 +176,17 @@ class Session:
             atexit.unregister(self._client.handler.stop)
             _parked.append(self._client)
         self._reset()
+
+    def cut(self) -> None:
+        """Give a connection up on which no answers come, for one to another server.
+
+        kazoo does so when its own small questions are not answered, but asks none while others do.
+        """
+        client = self._client
+        wire = client._connection._socket if client is not None else None
+        if wire is not None and self._up.is_set():
+            with contextlib.suppress(OSError):  # closed at this moment
+                wire.shutdown(socket.SHUT_RDWR)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -220,7 +239,7 @@ class Session:
     def _judged(self, batch: Batch, requests: Sequence[Any]) -> list[Any]:
         for answer in batch.answers:
             if isinstance(answer, Exception) and is_cut(answer):
-                raise answer
+                raise type(answer)(*answer.args)  # which all who asked are given
         self.count(batch, requests)
         return batch.answers
 

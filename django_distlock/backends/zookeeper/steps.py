@@ -24,6 +24,7 @@ Talk: TypeAlias = Generator[list[Any], list[Any], T]
 
 BATCH = 500  # requests sent together
 PRESENCE = 3.0  # seconds that a waiter keeps its place without asking for it
+ASKING = 60.0  # seconds after which the creation of a node is no longer thought of
 LOOK = 5.0  # seconds after which a waiter looks at the queue, though nothing was told
 MOST_KNOWN = 10_000
 TRIES = 5  # times that a lock's node may vanish between being made and being used
@@ -64,7 +65,7 @@ class Steps:
             self._places.drop(place)
             place = None
         if place is None:
-            place = Place(claim.owner, self.path(claim), now + max(claim.ttl, PRESENCE))
+            place = Place(claim.owner, self.path(claim), now + ASKING)
             self._places.add(place)
             children = yield from self._enter(place, claim)
         elif place.granted:
@@ -101,6 +102,7 @@ class Steps:
         if not ahead:
             return self._grant(place, claim, now)
         if join:
+            self._places.lasts(place, self._clock() + PRESENCE)
             return Refusal(note=place.note, queue=True)
         K = kinds()
         gone, first = yield [
@@ -131,6 +133,8 @@ class Steps:
                 self._know(place.path)
                 place.node = path.rpartition("/")[2]
                 place.token, place.session = stat.czxid, stat.ephemeralOwner
+                if self._places.get(place.owner) is not place:
+                    self._places.add(place)  # given up meanwhile, without a node to be removed
                 return children
             self._known.discard(place.path)
             yield from self._make(place.path)

@@ -1,0 +1,359 @@
+"""Lost answers, cut connections, ended sessions, a server that restarts: nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock
+from django_distlock.backends.zookeeper import ZooKeeperBackend
+from django_distlock.values import Grant, Refusal
+from tests.faults.storm import Guarded
+from tests.proxy import Proxy
+from tests.servers import ZooKeeper
+from tests.zookeeper.tools import Opener, ask, claim, granted, line, started, until
+from tests.zookeeper_servers import SESSION
+
+LONG = 20.0
+
+
+def through(proxy: Proxy, opened: Opener, name: str, session: float = 4.0) -> ZooKeeperBackend:
+    """Open an alias through the proxy, and make it connect."""
+    backend = opened(f"127.0.0.1:{proxy.port}", prefix=name, session=session)
+    warm = claim(backend, "warm")
+    granted(backend, warm)
+    backend.release(warm)
+    return backend
+
+
+def test_the_answer_to_a_creation_is_lost(proxy: Proxy, opened: Opener, name: str) -> None:
+    """Find the node by its owner, and make no second one (D6, D7)."""
+    backend = through(proxy, opened, name)
+    mine = claim(backend, name)
+    fault = proxy.fault(mine.owner.encode())
+    token = granted(backend, mine, limit=5.0)
+    fault.wait()
+    assert len(line(backend, name)) == 1
+    assert granted(backend, mine) == token
+    assert backend.release(mine)
+    assert line(backend, name) == []
+
+
+def test_the_answer_to_a_creation_is_lost_on_an_event_loop(
+    proxy: Proxy, opened: Opener, name: str
+) -> None:
+    backend = through(proxy, opened, name)
+    mine = claim(backend, name)
+    fault = proxy.fault(mine.owner.encode())
+
+    async def main() -> None:
+        assert isinstance(await backend.atry_acquire(mine, 5.0), Grant)
+        assert await backend.arenew(mine)
+        assert await backend.arelease(mine)
+
+    asyncio.run(main())
+    fault.wait()
+    assert line(backend, name) == []
+
+
+@pytest.mark.parametrize("to", ["request", "answer"])
+@pytest.mark.parametrize("keep", [0, 3])
+def test_a_creation_that_hangs_is_withdrawn(
+    proxy: Proxy, opened: Opener, name: str, to: Any, keep: int
+) -> None:
+    """Give up in time, and leave no node when the connection was cut in the middle (D5, D6)."""
+    backend = through(proxy, opened, name)
+    fault = proxy.fault(backend.key(name).encode(), to=to, keep=keep, then="hang")
+    with pytest.raises(LockBackendError, match="Look at"):
+        lock(name, using=backend.alias).acquire(wait=0)
+    fault.wait()
+    proxy.mend()
+    until(lambda: backend._session.up)
+    until(lambda: line(backend, name) == [])
+    with lock(name, using=backend.alias, wait=5):
+        pass
+    assert len(backend._places) == 0
+
+
+def test_a_refusal_whose_clean_up_is_cut_off(proxy: Proxy, opened: Opener, name: str) -> None:
+    """Remove the node of who was refused also when the connection ended before that (D5)."""
+    backend = through(proxy, opened, name)
+    other = claim(backend, name)
+    granted(backend, other)
+    mine = claim(backend, name)
+    answer: list[object] = []
+    real = backend._session.send
+
+    def send(requests: Any, done: Any) -> Any:
+        if type(requests[0]).__name__ == "Delete":
+            backend._session.send = real  # type: ignore[method-assign]
+            proxy.reset()
+        return real(requests, done)
+
+    backend._session.send = send  # type: ignore[method-assign]
+    answer.append(backend.try_acquire(mine, 0.0))
+    assert isinstance(answer[0], Refusal)
+    assert len(line(backend, name)) == 1
+    assert backend.release(other)
+
+
+def test_the_answer_to_a_release_is_lost(proxy: Proxy, opened: Opener, name: str) -> None:
+    """Ask again, and say what is so: the lock was freed by us (A17)."""
+    backend = through(proxy, opened, name)
+    mine = claim(backend, name)
+    granted(backend, mine)
+    fault = proxy.fault(mine.owner.encode())
+    assert backend.release(mine)
+    fault.wait()
+    assert line(backend, name) == []
+    assert not backend.release(mine)
+
+
+def test_a_connection_that_was_cut_for_less_than_the_session(
+    proxy: Proxy, opened: Opener, name: str
+) -> None:
+    """Keep the leases, by the same session, and the waiter's place in the queue (C11, E5)."""
+    backend = through(proxy, opened, name, session=10.0)
+    session = backend._session.id
+    got: list[Lease | None] = []
+    lease = lock(name, using=backend.alias).acquire()
+    assert lease is not None
+    thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
+    until(lambda: len(backend._places._watches) == 1)
+    before = line(backend, name)
+    proxy.cut()
+    until(lambda: not backend._session.up)
+    lease.check()
+    assert 0 < lease.remaining() < 10.0  # no longer the ttl alone
+    time.sleep(0.3)
+    proxy.mend()
+    until(lambda: backend._session.up)
+    assert line(backend, name) == before
+    assert backend._session.id == session
+    lease.check()
+    lease.renew()
+    lease.release()
+    thread.join(LONG)
+    (theirs,) = got
+    assert theirs is not None
+    assert theirs.fencing_token > lease.fencing_token
+    theirs.release()
+
+
+def test_a_holder_that_is_cut_off_knows_before_another_has_its_lock(
+    server: ZooKeeper, proxy: Proxy, opened: Opener, name: str
+) -> None:
+    """Tell of the loss when the session may have ended, and long before kazoo does (V18, E4)."""
+    backend, other = through(proxy, opened, name, session=2.0), opened(server.address, prefix=name)
+    lost: list[float] = []
+    lease = lock(name, using=backend.alias, ttl=60).acquire()
+    assert lease is not None
+    told = threading.Event()
+
+    def callback(lost_one: Lease) -> None:
+        # A callback may use locks (C19): this one frees what was lost.
+        with pytest.raises(LeaseLostError):
+            lost_one.release()
+        told.set()
+
+    lease.on_lost(callback)
+    proxy.silence()
+
+    def watch() -> None:
+        while not lease.lost:
+            time.sleep(0.005)
+        lost.append(time.monotonic())
+
+    watching = started(watch)
+    theirs = lock(name, using=other.alias).acquire(wait=LONG)
+    taken = time.monotonic()
+    assert theirs is not None
+    watching.join(LONG)
+    assert lost[0] < taken
+    assert told.wait(LONG)
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    theirs.check()
+    proxy.mend()
+    until(lambda: backend._session.up)
+    assert len(line(other, name)) == 1
+    theirs.release()
+    # And the first one's process goes on with a session of its own.
+    with lock(name, using=backend.alias, wait=5) as again:
+        assert again.fencing_token > theirs.fencing_token
+
+
+def test_a_session_that_ends_ends_every_lease_at_once(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Have another client close the session, as an expiry does, and look at all that it held."""
+    from kazoo.client import KazooClient
+
+    backend = opened(server.address, prefix=name, session=20.0)
+    leases = [lock(f"{name}{n}", using=backend.alias, ttl=60).acquire() for n in range(3)]
+    lost: list[str] = []
+    for lease in leases:
+        assert lease is not None
+        lease.on_lost(lambda each: lost.append(each.name))
+    identity = backend._session._client.client_id
+    thief = KazooClient(server.address, client_id=identity)
+    thief.start()
+    thief.stop()
+    thief.close()
+    until(lambda: len(lost) == 3)
+    for lease in leases:
+        assert lease is not None
+        with pytest.raises(LeaseLostError):
+            lease.release()
+    until(lambda: backend._session.up)
+    with lock(f"{name}0", using=backend.alias, wait=5):
+        pass
+    assert backend._session._client.client_id != identity
+
+
+def test_a_node_of_a_session_that_has_ended_is_not_ours(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Make a node of this session beside one that bears our name, and remove that one (D7)."""
+    backend, old = opened(server.address, prefix=name), opened(server.address, prefix=name)
+    mine = claim(backend, name)
+    first = granted(old, mine)
+    # As if our request for it had been cut off, and the session had ended since.
+    from django_distlock.backends.zookeeper.places import Place
+
+    backend._places.add(Place(mine.owner, backend._steps.path(mine), backend.clock() + 60))
+    token = granted(backend, mine)
+    assert token > first
+    (node,) = line(backend, name)
+    stat = ask(backend, "Exists", f"{backend.facts.base}/{mine.key}/{node}", None)
+    assert stat.ephemeralOwner == backend._session.id
+    assert backend.release(mine)
+
+
+def test_a_removed_node_is_a_lost_lease(server: ZooKeeper, opened: Opener, name: str) -> None:
+    """Tell the holder at its next renewal, and let waiters go on when theirs was removed (S14)."""
+    backend = opened(server.address, prefix=name)
+    holder, waiter = claim(backend, name), claim(backend, name)
+    granted(backend, holder)
+    backend.try_acquire(waiter, 1.0)
+    for node in line(backend, name):
+        assert ask(backend, "Delete", f"{backend.facts.base}/{holder.key}/{node}", -1) is True
+    assert not backend.renew(holder)
+    assert isinstance(backend.try_acquire(waiter, 1.0), Grant)
+    assert not backend.release(holder)
+    assert backend.release(waiter)
+
+
+def test_a_server_that_is_restarted_with_its_data(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Keep holder and waiter over a kill (-9) and a start; leave nothing."""
+    backend = opened(server.address, prefix=name, session=20.0)
+    got: list[Lease | None] = []
+    lease = lock(name, using=backend.alias, ttl=60).acquire()
+    assert lease is not None
+    thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=60)))
+    until(lambda: len(backend._places._watches) == 1)
+    server.kill()
+    server.start()
+    until(lambda: backend._session.up)
+    lease.renew()
+    lease.release()
+    thread.join(LONG)
+    (theirs,) = got
+    assert theirs is not None
+    assert theirs.fencing_token > lease.fencing_token
+    theirs.release()
+    assert line(backend, name) == []
+
+
+def test_a_server_that_hangs_is_not_waited_for(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    backend = opened(server.address, prefix=name, COMMAND_TIMEOUT=0.5)
+    with lock("warm", using=backend.alias):
+        pass
+    server.pause()
+    began = time.monotonic()
+    with pytest.raises(LockBackendError, match="no answer in"):
+        lock(name, using=backend.alias).acquire(wait=LONG)
+    assert time.monotonic() - began < 2.0
+    server.resume()
+    until(lambda: line(backend, name) == [])
+    with lock(name, using=backend.alias, wait=5):
+        pass
+
+
+@contextmanager
+def holder(alias: str, name: str, ttl: float, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Lend a process that holds the lock; it is killed at the end."""
+    words = [sys.executable, "-m", "tests.faults.holder", alias, name, str(ttl), str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout
+            assert int(process.stdout.readline()) > 0
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("ttl", [0.6, 60.0])
+def test_a_holder_that_is_stopped_for_longer_than_its_session(
+    name: str, tmp_path: Path, ttl: float
+) -> None:
+    """Free its lock; it learns of it before it writes, and the fenced write rejects it."""
+    with holder("zookeeper", name, ttl, tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        with lock(name, using="zookeeper", wait=30) as lease:
+            assert time.monotonic() - stopped < 1.5 * SESSION["zookeeper"] + 2.0
+            assert Guarded(tmp_path).write(lease.fencing_token)
+            process.send_signal(signal.SIGCONT)
+            found = json.loads(process.communicate("go on\n", timeout=30)[0])
+            lost = "LeaseLostError"
+            assert found == {"written": False, "check": lost, "renew": lost, "release": lost}
+            lease.renew()
+
+
+def test_a_closed_alias_leaves_no_session(server: ZooKeeper, opened: Opener, name: str) -> None:
+    from django_distlock import locks
+
+    before = server.count("zk_global_sessions"), server.count("zk_ephemerals_count")
+    backend = opened(server.address, prefix=name)
+    granted(backend, claim(backend, name))
+    assert server.count("zk_global_sessions") == before[0] + 1
+    locks[backend.alias].close()
+    until(lambda: server.count("zk_global_sessions") == before[0])
+    assert server.count("zk_ephemerals_count") == before[1]
+
+
+def test_many_locks_and_waits_are_one_connection(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Share one client by all threads and loops of the process (G17)."""
+    before = server.count("zk_num_alive_connections")
+    backend = opened(server.address, prefix=name)
+    locked = [claim(backend, f"{name}{number}") for number in range(20)]
+    for each in locked:
+        granted(backend, each)
+    threads = [
+        started(lambda each=each: lock(each.name, using=backend.alias).acquire(wait=0.2))
+        for each in locked
+    ]
+    for thread in threads:
+        thread.join(LONG)
+    assert server.count("zk_num_alive_connections") == before + 1
+    for each in locked:
+        assert backend.release(each)
