@@ -14,6 +14,8 @@ from .base import Server, ServerError, free_port
 from .redis import wait_until
 
 JAR = "/usr/share/java/zookeeper.jar"
+# What its Debian package leaves out of the classpath, and TLS needs.
+NETTY = ("/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar")
 TICK = 200  # ms; a session lasts for two of them at least
 
 
@@ -21,7 +23,8 @@ class ZooKeeper(Server):
     """ZooKeeper from Debian's package, as small as it can be, with its data in the folder.
 
     It does not wait for the disk, but what it has answered survives a kill: it was written.
-    ``options`` are words of Java's command line. ``lines`` are further lines of its configuration.
+    A ``tls`` one has a second port, ``secure``, and a ``certificate`` which is its own authority.
+    ``options`` are words of Java's command line.
     """
 
     name = "zookeeper"
@@ -30,10 +33,11 @@ class ZooKeeper(Server):
     places = ("/usr/bin",)
     accounts = ("zookeeper", "nobody")
 
-    def __init__(self, *, options: Sequence[str] = (), lines: Sequence[str] = ()) -> None:
+    def __init__(self, *, tls: bool = False, options: Sequence[str] = ()) -> None:
         """Prepare a server."""
         super().__init__(options=options)
-        self.lines = list(lines)
+        self.secure = free_port() if tls else 0
+        self.lines: list[str] = []
 
     @property
     def data(self) -> Path:
@@ -45,14 +49,35 @@ class ZooKeeper(Server):
         """Where it is, as in a LOCATION."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def certificate(self) -> str:
+        """The certificate of a ``tls`` server."""
+        return str(self.folder / "zookeeper.crt")
+
+    def _prepare_tls(self) -> None:
+        words = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        words += ["-addext", f"subjectAltName=DNS:localhost,IP:{self.host}"]
+        self.run("openssl", "req", *words, "-keyout", "zookeeper.key", "-out", "zookeeper.crt")
+        parts = [(self.folder / f"zookeeper.{end}").read_text() for end in ("key", "crt")]
+        self.write("zookeeper.pem", "".join(parts))
+        factory = "org.apache.zookeeper.server.NettyServerCnxnFactory"
+        self.options.append(f"-Dzookeeper.serverCnxnFactory={factory}")
+        self.lines += [f"secureClientPort={self.secure}", f"secureClientPortAddress={self.host}"]
+        self.lines.append("ssl.clientAuth=none")
+        for store in ("keyStore", "trustStore"):
+            self.lines.append(f"ssl.{store}.location={self.folder / 'zookeeper.pem'}")
+            self.lines.append(f"ssl.{store}.type=PEM")
+
     def prepare(self) -> None:
-        """Make the data folder."""
+        """Make the data folder, and a certificate if one is needed."""
         if not Path(JAR).exists():
             raise ServerError(f"{JAR} not found. Install it: apt-get install {self.package}")
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.data)
         self.data.mkdir(mode=0o700)
         self._own(self.data)
+        if self.secure:
+            self._prepare_tls()
 
     def command(self) -> list[str]:
         """Return the command line; the settings stand in a file."""
@@ -74,7 +99,8 @@ class ZooKeeper(Server):
         java += ["-Dznode.container.checkIntervalMs=3600000"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         where = str(self.folder / "zoo.cfg")
-        return [self.program("java"), *java, *self.options, "-cp", JAR, main, where]
+        jars = ":".join((JAR, *NETTY))
+        return [self.program("java"), *java, *self.options, "-cp", jars, main, where]
 
     def ask(self, word: str) -> str:
         """Return the answer to one of its commands of four letters."""

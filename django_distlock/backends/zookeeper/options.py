@@ -117,6 +117,11 @@ def facts_of(alias: str, conf: AliasConf, opts: Mapping[str, Any]) -> Facts:
     if "SASL" in opts:
         client["sasl_options"] = opts["SASL"]
     if "TLS" in opts:
+        if opts["TLS"].get("CHECK_HOSTNAME") and not opts["TLS"].get("VERIFY", True):
+            raise InvalidLockBackendError(
+                f"{where}['OPTIONS']['TLS']: CHECK_HOSTNAME needs VERIFY, which checks the "
+                "certificate that the name stands in."
+            )
         client |= {"use_ssl": True} | {_TLS[key]: value for key, value in opts["TLS"].items()}
     known = bool(opts.get("AUTH") or "SASL" in opts)
     closed = opts.get("ACL", "creator" if known else "open") == "creator"

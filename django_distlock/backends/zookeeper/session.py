@@ -8,7 +8,6 @@ import contextlib
 import logging
 import math
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from ...clock import Clock
 from .answers import Batch, Bell, Gate
 from .errors import NoAnswerError
+from .handlers import handler
 from .options import Facts
 from .requests import through_leader
 
@@ -101,13 +101,13 @@ class Session:
     def _make(self) -> Any:
         from kazoo.client import KazooClient
 
-        handler = _handler(self._facts)
+        threads = handler(self._facts)
         retry = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
         client = KazooClient(
             hosts=self._facts.hosts,
             timeout=self._facts.timeout,
-            handler=handler,
-            connection_retry={**retry, "sleep_func": handler.sleep_func},
+            handler=threads,
+            connection_retry={**retry, "sleep_func": threads.sleep_func},
             **self._facts.client,
         )
         client.add_listener(lambda state: self._heard_of(client, state))
@@ -234,7 +234,10 @@ class Session:
         return self._judged(batch, requests)
 
     def _no_connection(self, limit: float) -> NoAnswerError:
-        return NoAnswerError(f"no connection to {self._facts.hosts} in {max(limit, 0):.1f} s")
+        client = self._client
+        said = f": {client.handler.said}" if client is not None and client.handler.said else ""
+        hosts = self._facts.hosts
+        return NoAnswerError(f"no connection to {hosts} in {max(limit, 0):.1f} s{said}")
 
     def _judged(self, batch: Batch, requests: Sequence[Any]) -> list[Any]:
         for answer in batch.answers:
@@ -264,28 +267,3 @@ def is_cut(error: Exception) -> bool:
         | kinds.AuthFailedError
         | RuntimeError,
     )
-
-
-def _handler(facts: Facts) -> Any:
-    """Return kazoo's handler for threads, or for gevent where it has taken their place.
-
-    It calls our watchers at once, who only wake somebody, and knocks at no server for so long that
-    no time is left for the others.
-    """
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None and monkey.is_module_patched("threading"):
-        from kazoo.handlers.gevent import SequentialGeventHandler as Handler
-    else:
-        from kazoo.handlers.threading import SequentialThreadingHandler as Handler
-
-    longest = facts.timeout / (facts.hosts.count(",") + 1)
-
-    class Ours(Handler):  # type: ignore[misc]
-        def dispatch_callback(self, callback: Any) -> None:
-            callback.func(*callback.args)
-
-        def create_connection(self, *where: Any, **how: Any) -> Any:
-            how["timeout"] = min(how.get("timeout") or longest, longest)
-            return super().create_connection(*where, **how)
-
-    return Ours()
