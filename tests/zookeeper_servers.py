@@ -37,8 +37,10 @@ def start() -> None:
 
 def stop() -> None:
     """End the servers."""
-    for server in (*SERVER, *CLUSTER):
+    for server in SERVER:
         server.stop()
+    for servers in CLUSTER:
+        servers.stop()
     SERVER.clear()
     CLUSTER.clear()
 

@@ -14,6 +14,7 @@ from .pglock import PgLock
 from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
 from .swap import BareSwap, BareSwapPolled, DjangoConcurrency
+from .zookeeper import ZOOKEEPER
 
 __all__ = ["ADAPTERS", "adapters"]
 
@@ -29,6 +30,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     "redis": REDIS,
     "redlock": REDLOCK,
     "etcd": ETCD,
+    "zookeeper": ZOOKEEPER,
 }
 
 

@@ -11,6 +11,7 @@ from .etcd import judge_etcd
 from .redis import judge_redis, judge_redlock
 from .rows import Found, Rows
 from .views import judge_views
+from .zookeeper import judge_zookeeper
 
 __all__ = ["Verdict", "judge"]
 
@@ -18,6 +19,7 @@ _JUDGES: dict[str, Callable[[Rows, str], Found]] = {
     "redis": judge_redis,
     "redlock": judge_redlock,
     "etcd": judge_etcd,
+    "zookeeper": judge_zookeeper,
 }
 
 

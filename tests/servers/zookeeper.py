@@ -137,7 +137,7 @@ class ZooKeeper(Server):
         return self.is_mine() and self.serves()
 
 
-class Member(ZooKeeper):  # type: ignore[misc] # mypy takes a property for less than an attribute
+class Member(ZooKeeper):
     """A server of a `ZooKeeperCluster`."""
 
     def __init__(self, cluster: ZooKeeperCluster, number: int) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -349,8 +350,7 @@ def test_many_locks_and_waits_are_one_connection(
     for each in locked:
         granted(backend, each)
     threads = [
-        started(lambda each=each: lock(each.name, using=backend.alias).acquire(wait=0.2))
-        for each in locked
+        started(partial(lock(each.name, using=backend.alias).acquire, wait=0.2)) for each in locked
     ]
     for thread in threads:
         thread.join(LONG)

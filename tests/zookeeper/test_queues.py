@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from django_distlock import Lease, lock
@@ -218,7 +219,7 @@ def test_two_who_only_try_do_not_hinder_each_other(
                 taken[which] += 1
                 lease.release()
 
-    threads = [started(lambda which=which: work(which)) for which in (0, 1)]
+    threads = [started(partial(work, which)) for which in (0, 1)]
     for thread in threads:
         thread.join(LONG)
     assert sum(taken) > 0
@@ -261,6 +262,10 @@ def test_the_server_removes_locks_that_nobody_uses(name: str, opened: Opener) ->
 def test_held_shows_the_waiters_in_order(server: ZooKeeper, opened: Opener, name: str) -> None:
     backend = opened(server.address, prefix=name)
     got: list[Lease | None] = []
+
+    def stand(number: int) -> bool:
+        return len(line(backend, name)) == number
+
     with lock(name, using=backend.alias):
         threads = []
         for number in range(3):
@@ -270,7 +275,7 @@ def test_held_shows_the_waiters_in_order(server: ZooKeeper, opened: Opener, name
             )
             thread.start()
             threads.append(thread)
-            until(lambda number=number: len(line(backend, name)) == number + 2)
+            until(partial(stand, number + 2))
         (info,) = backend.held()
         assert info.waiters == 3
         queue = getattr(info, "queue", ())

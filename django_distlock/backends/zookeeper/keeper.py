@@ -77,7 +77,7 @@ class Keeper:
             now = self._clock()
             try:
                 if now >= next_beat:
-                    next_beat = now + self.session.timeout / BEATS
+                    next_beat = now + self.session.timeout / BEATS / 2
                     self._ask()
                 self._places.overdue(now)
                 self.remove()
@@ -100,6 +100,8 @@ class Keeper:
             if self._clock() - self._asked > PATIENCE * self.session.timeout:
                 self.session.cut()
             return
+        if self._clock() - self.session.last < 0.9 * self.session.timeout / BEATS:
+            return  # others have asked
         requests = [kinds().Sync(self._base)]
 
         def told(batch: Batch) -> None:

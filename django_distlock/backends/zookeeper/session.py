@@ -53,6 +53,7 @@ class Session:
         self._closed = False
         self.id = None
         self._sure = -math.inf
+        self.last = -math.inf  # when what the leader answered last had been sent
         self._touches: deque[float] = deque()  # when what was answered since then had been sent
 
     # -- how long it is sure to live --------------------------------------------------------------
@@ -65,6 +66,7 @@ class Session:
         known = sent - LAG * self.timeout
         with self._mutex:
             touches = self._touches
+            self.last = max(self.last, sent)
             if not touches or sent >= touches[-1] + self.timeout / STEPS:
                 touches.append(sent)
             while touches[0] <= known:
