@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, lock
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.zookeeper import ZooKeeperBackend
-from django_distlock.values import Grant, Refusal
+from django_distlock.backends.zookeeper.places import Place
+from django_distlock.backends.zookeeper.steps import Talk
+from django_distlock.testing.processes import Process
+from django_distlock.values import Claim, Grant, Refusal
 from tests.faults.storm import Guarded
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
@@ -199,28 +202,123 @@ def test_a_session_that_ends_ends_every_lease_at_once(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
     """Have another client close the session, as an expiry does, and look at all that it held."""
-    from kazoo.client import KazooClient
-
     backend = opened(server.address, prefix=name, session=20.0)
     leases = [lock(f"{name}{n}", using=backend.alias, ttl=60).acquire() for n in range(3)]
     lost: list[str] = []
     for lease in leases:
         assert lease is not None
         lease.on_lost(lambda each: lost.append(each.name))
-    identity = backend._session._client.client_id
-    thief = KazooClient(server.address, client_id=identity)
-    thief.start()
-    thief.stop()
-    thief.close()
+    expire(server, backend)
     until(lambda: len(lost) == 3)
     for lease in leases:
         assert lease is not None
         with pytest.raises(LeaseLostError):
             lease.release()
-    until(lambda: backend._session.up)
     with lock(f"{name}0", using=backend.alias, wait=5):
         pass
-    assert backend._session._client.client_id != identity
+
+
+def expire(server: ZooKeeper, backend: ZooKeeperBackend) -> None:
+    """End a session as an expiry does, and wait until its client knows."""
+    from kazoo.client import KazooClient
+
+    session = backend._session.id
+    thief = KazooClient(server.address, client_id=backend._session._client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+    until(lambda: backend._session.up and backend._session.id != session)
+
+
+def finished(backend: ZooKeeperBackend, talk: Talk[Any], requests: list[Any]) -> Any:
+    """Carry the rest of an operation out, and return what it returns."""
+    while True:
+        answers = backend._session.ask(requests, 5.0)
+        try:
+            requests = talk.send(answers)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_is_read_when_its_session_has_ended_grants_nothing(
+    server: ZooKeeper, opened: Opener, name: str, waits: bool
+) -> None:
+    """Stand still between the servers' answer and its being read, for longer than the session."""
+    backend, other = opened(server.address, prefix=name), opened(server.address, prefix=name)
+    mine, theirs = claim(backend, name), claim(other, name)
+    if waits:
+        granted(other, before := claim(other, name))
+        assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+        assert backend.queue(mine, 0.01, None)
+        assert other.release(before)
+        until(lambda: backend._ready(place_of(backend, mine)))  # its turn has come
+        talk = backend._steps.acquire(mine, join=True)
+        expire(server, backend)
+        token = granted(other, theirs)
+        requests = next(talk)
+    else:
+        talk = backend._steps.acquire(mine, join=True)
+        answers = backend._session.ask(next(talk), 5.0)
+        expire(server, backend)
+        token = granted(other, theirs)
+        requests = talk.send(answers)
+    assert isinstance(finished(backend, talk, requests), Refusal)
+    assert granted(other, theirs) == token
+    assert other.release(theirs)
+    assert isinstance(backend.try_acquire(mine, 1.0), Grant)
+    assert backend.release(mine)
+
+
+def test_a_waiter_that_was_stopped_for_longer_than_its_session(name: str) -> None:
+    """Pass it by, and grant it nothing when it goes on before its turn comes again."""
+
+    async def main() -> None:
+        got: list[int | None] = []
+        async with Process("sync", "zookeeper") as process:
+            with lock(name, using="zookeeper", ttl=60):
+                process.tell("acquire", name=name, wait=30, options={"ttl": 60})
+                backend = locks["zookeeper"]
+                assert isinstance(backend, ZooKeeperBackend)
+                while len(line(backend, name)) < 2:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
+                process._popen.send_signal(signal.SIGSTOP)
+            lease = await asyncio.to_thread(lock(name, using="zookeeper", wait=30).acquire)
+            assert lease is not None
+            process._popen.send_signal(signal.SIGCONT)
+            reading = asyncio.create_task(asyncio.to_thread(process._read))
+            await asyncio.sleep(0.3)
+            assert not reading.done()
+            await asyncio.to_thread(lease.release)
+            got.append(await reading)
+            await process.release(name)
+        assert got[0] is not None
+        assert got[0] > lease.fencing_token
+
+    asyncio.run(main())
+
+
+def place_of(backend: ZooKeeperBackend, mine: Claim) -> Place:
+    """Return a claim's place."""
+    place = backend._places.get(mine.owner)
+    assert place is not None
+    return place
+
+
+def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Believe the keeper that gave it up, not the answer that the node was there before."""
+    backend = opened(server.address, prefix=name)
+    mine = claim(backend, name, ttl=0.3)
+    granted(backend, mine)
+    talk = backend._steps.renew([mine])
+    answers = backend._session.ask(next(talk), 5.0)
+    until(lambda: backend._places.get(mine.owner) is None)
+    with pytest.raises(StopIteration) as stop:
+        talk.send(answers)
+    assert stop.value.value == [False]
 
 
 def test_a_node_of_a_session_that_has_ended_is_not_ours(
@@ -231,8 +329,6 @@ def test_a_node_of_a_session_that_has_ended_is_not_ours(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    from django_distlock.backends.zookeeper.places import Place
-
     backend._places.add(Place(mine.owner, backend._steps.path(mine), backend.clock() + 60))
     token = granted(backend, mine)
     assert token > first

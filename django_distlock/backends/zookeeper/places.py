@@ -88,27 +88,27 @@ class Places:
         """Return the place of an owner."""
         return self._places.get(owner)
 
-    def add(self, place: Place) -> bool:
-        """Keep a place; tell whether it is the first to be due."""
+    def add(self, place: Place) -> None:
+        """Keep a place."""
         with self._mutex:
             self._places[place.owner] = place
-            return self._plan(place)
+            self._plan(place)
 
     def lasts(self, place: Place, due: float) -> bool:
-        """Put off when a place is given up, or hasten it; tell whether it is the first to be due.
+        """Put off when a place is given up, or hasten it; False when it has been given up.
 
-        Put off it is found out when the old time comes; so renewing costs nothing here.
+        Put off it is found out when the old time comes; so renewing costs next to nothing here.
         """
-        before, place.due = place.due, due
-        if due >= before:
-            return False
         with self._mutex:
-            return self._plan(place)
+            if self._places.get(place.owner) is not place:
+                return False
+            before, place.due = place.due, due
+            if due < before:
+                self._plan(place)
+            return True
 
-    def _plan(self, place: Place) -> bool:
-        entry = (place.due, next(self._order), place.owner)
-        heapq.heappush(self._due, entry)
-        return self._due[0] is entry
+    def _plan(self, place: Place) -> None:
+        heapq.heappush(self._due, (place.due, next(self._order), place.owner))
 
     def drop(self, place: Place) -> None:
         """Forget a place, whose node has gone or is seen to by the caller."""

@@ -28,6 +28,8 @@ logger = logging.getLogger("django_distlock.zookeeper")
 # tick, and a session lasts for two ticks at least (minSessionTimeout): what we sent so long before
 # an answer that came through the leader, the leader knows of.
 LAG = 0.25
+# A share of it, too: when what is sure is so old we connect anew, of which the leader learns.
+DOUBT = 0.8
 STEPS = 40  # of a timeout, which are told apart
 CLOSING = 2.0  # seconds that closing waits for the servers
 _parked: list[Any] = []  # what a forked child has of its parent's: closing it would say goodbye
@@ -77,6 +79,10 @@ class Session:
         if session is None or session != self.id:
             return -math.inf
         return self._sure + self.timeout * 0.99 - 0.002
+
+    def doubtful(self) -> bool:
+        """Tell whether nothing was heard for so long that the session may be near its end."""
+        return self._clock() - self._sure > DOUBT * self.timeout
 
     # -- the client -------------------------------------------------------------------------------
 
@@ -187,6 +193,7 @@ class Session:
         client = self._client
         wire = client._connection._socket if client is not None else None
         if wire is not None and self._up.is_set():
+            self._up.clear()
             with contextlib.suppress(OSError):  # closed at this moment
                 wire.shutdown(socket.SHUT_RDWR)
 
@@ -208,6 +215,8 @@ class Session:
         Raises what kazoo calls the loss of the connection or the session, and NoAnswerError when
         there is no connection or no answer in ``limit`` seconds.
         """
+        if self.doubtful():
+            self.cut()
         if not self._up.is_set():
             began = self._clock()
             self.open()
@@ -223,6 +232,8 @@ class Session:
     async def aask(self, requests: Sequence[Any], limit: float) -> list[Any]:
         """Ask as `ask`, on the event loop."""
         end = self._clock() + limit
+        if self.doubtful():
+            self.cut()
         if not self._up.is_set():
             self.open()
             while not self._up.is_set():

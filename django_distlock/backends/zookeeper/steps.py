@@ -69,16 +69,13 @@ class Steps:
             self._places.add(place)
             children = yield from self._enter(place, claim)
         elif place.granted:
-            if (yield from self._stands(place)):
-                return self._grant(place, claim, now)
-            self._places.drop(place)
-            return (yield from self.acquire(claim, join=join))
+            return (yield from self._grant(place, claim, now, join=join, sure=False))
         else:
             self._places.lasts(place, now + PRESENCE)
             if not place.node:
                 children = yield from self._find(place, claim)
             elif not place.ahead and not place.stale:
-                return self._grant(place, claim, now)
+                return (yield from self._grant(place, claim, now, join=join))
             elif place.watched and not place.stale and now - place.looked < LOOK:
                 return Refusal(note=place.note, queue=True)
             else:
@@ -100,7 +97,7 @@ class Steps:
         if ahead != place.ahead:
             place.ahead = ahead
         if not ahead:
-            return self._grant(place, claim, now)
+            return (yield from self._grant(place, claim, now, join=join))
         if join:
             self._places.lasts(place, self._clock() + PRESENCE)
             return Refusal(note=place.note, queue=True)
@@ -114,11 +111,23 @@ class Steps:
         self._places.drop(place)
         return Refusal(note="" if isinstance(first, Exception) else words_of(first[0])[1])
 
-    def _grant(self, place: Place, claim: Claim, now: float) -> Grant:
-        place.granted = True
-        # From now on, which is after the question: the lease itself ends before its node does.
-        self._places.lasts(place, now + claim.ttl)
-        return Grant(place.token, claim.ttl)
+    def _grant(
+        self, place: Place, claim: Claim, now: float, *, join: bool, sure: bool = True
+    ) -> Talk[Grant | Refusal]:
+        """Grant, unless the node is not ours any more; asked only if that may be so.
+
+        A process that stood still reads old answers: its session may have ended since.
+        """
+        stands = True
+        if not sure or self._clock() >= self._session.sure_until(place.session):
+            (stat,) = yield [kinds().Exists(place.whole, None)]
+            stands = _sound(stat) is not None and place.session == self._session.id
+        # The lease is counted from before the question, which is earlier: it ends before its node.
+        if stands and self._places.lasts(place, now + claim.ttl):
+            place.granted = True
+            return Grant(place.token, claim.ttl)
+        self._places.drop(place)
+        return (yield from self.acquire(claim, join=join))
 
     def _enter(self, place: Place, claim: Claim) -> Talk[Any]:
         """Stand at the end of the queue, and return who is in it."""
@@ -191,11 +200,6 @@ class Steps:
             return children
         return (yield from self._enter(place, claim))
 
-    def _stands(self, place: Place) -> Talk[bool]:
-        """Tell whether a place's node is there."""
-        (stat,) = yield [kinds().Exists(place.whole, None)]
-        return _sound(stat) is not None
-
     # -- renew and release -----------------------------------------------------------------------
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
@@ -215,11 +219,9 @@ class Steps:
             some = asked[start : start + BATCH]
             stats = yield [kinds().Exists(place.whole, None) for _, place in some]
             for (claim, place), stat in zip(some, stats, strict=True):
-                there = _sound(stat) is not None and self._places.get(claim.owner) is place
+                there = _sound(stat) is not None and self._places.lasts(place, now + claim.ttl)
                 ours[claim.owner] = there
-                if there:
-                    self._places.lasts(place, now + claim.ttl)
-                else:
+                if not there:
                     self._places.drop(place)
         return [ours[claim.owner] for claim in claims]
 
