@@ -61,7 +61,7 @@ def handed_over(
 
 def test_the_leader_is_killed(servers: ZooKeeperCluster, opened: Opener, name: str) -> None:
     """Keep holder and waiter over the death (-9) of the leader, whoever they are connected to."""
-    backend = opened(servers.address, session=20.0)
+    backend = opened(servers.address, session=30.0)
     lease, thread, got = held_and_waited_for(backend, name)
     leader = servers.leader
     leader.kill()
@@ -111,7 +111,7 @@ def test_a_minority_stands_still(servers: ZooKeeperCluster, opened: Opener, name
     """Go on without a follower that is stopped (SIGSTOP), and with it again."""
     one = servers.followers[0]
     others = ",".join(each.address for each in servers.members if each is not one)
-    backend = opened(others, session=20.0)
+    backend = opened(others, session=30.0)
     lease, thread, got = held_and_waited_for(backend, name)
     one.pause()
     for _ in range(5):

@@ -51,7 +51,7 @@ class ZooKeeperBackend(Looking):
         from kazoo import exceptions as kinds
         from kazoo.handlers.threading import KazooTimeoutError
 
-        self._cut_off = (kinds.ConnectionLoss, kinds.SessionExpiredError)
+        self._cut_off = (kinds.ConnectionLoss, kinds.SessionExpiredError, errors.LeftOutError)
         self.store_errors = (errors.NoAnswerError, kinds.KazooException, KazooTimeoutError, OSError)
         self.facts = options.facts_of(alias, conf, self.opts)
         self._begin()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["NoAnswerError", "remedy"]
+__all__ = ["LeftOutError", "NoAnswerError", "remedy"]
 
 
 class NoAnswerError(Exception):
     """No server answered in time."""
+
+
+class LeftOutError(NoAnswerError):
+    """A server answered to what was asked later, and not to this."""
 
 
 def remedy(error: Exception, hosts: str) -> str:

@@ -24,8 +24,6 @@ def handler(facts: Facts) -> Any:
     else:
         from kazoo.handlers.threading import SequentialThreadingHandler as Handler
 
-    longest = facts.timeout / (facts.hosts.count(",") + 1)
-
     class Ours(Handler):  # type: ignore[misc]
         said = ""
 
@@ -36,7 +34,7 @@ def handler(facts: Facts) -> Any:
             self, address: tuple[str, int], hostname: str, timeout: float, **how: Any
         ) -> socket.socket:
             try:
-                return connect(address, hostname, min(timeout, longest), how)
+                return connect(address, hostname, min(timeout, facts.patience), how)
             except OSError as error:
                 self.said = f"{hostname}:{address[1]}: {error}"
                 raise

@@ -103,6 +103,14 @@ class Facts:
     client: Mapping[str, Any] = field(repr=False)
     """What the client is made with besides."""
 
+    @property
+    def patience(self) -> float:
+        """How long one server may take to let us in, so that there is time for the others.
+
+        And for one more try, if it is the only one: one that just starts may lose what we said.
+        """
+        return max(0.5, self.timeout / (self.hosts.count(",") + 3))
+
 
 def facts_of(alias: str, conf: AliasConf, opts: Mapping[str, Any]) -> Facts:
     """Return what LOCATION and OPTIONS mean, or raise InvalidLockBackendError."""

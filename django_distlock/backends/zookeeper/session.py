@@ -15,7 +15,7 @@ from typing import Any
 
 from ...clock import Clock
 from .answers import Batch, Bell, Gate
-from .errors import NoAnswerError
+from .errors import LeftOutError, NoAnswerError
 from .handlers import handler
 from .options import Facts
 from .requests import through_leader
@@ -119,8 +119,18 @@ class Session:
             **self._facts.client,
         )
         client.add_listener(lambda state: self._heard_of(client, state))
-        # Nothing else of kazoo tells which timeout the servers agreed to, and when it was asked.
-        connect = client._connection._connect
+        self._refine(client)
+        return client
+
+    def _refine(self, client: Any) -> None:
+        """Have kazoo tell what it does not by itself, and bear what it does not."""
+        from kazoo.exceptions import ConnectionDropped
+
+        wire = client._connection
+        connect, invoke, read = wire._connect, wire._invoke, wire._read_socket
+
+        def limited(limit: float, *words: Any, **more: Any) -> Any:
+            return invoke(min(limit, self._facts.patience), *words, **more)
 
         def dial(*where: Any) -> Any:
             began = self._clock()
@@ -128,8 +138,17 @@ class Session:
             self._connected(client, began, limits[0] * 1.5 / 1000)
             return limits
 
-        client._connection._connect = dial
-        return client
+        def reading(limit: float) -> Any:
+            try:
+                return read(limit)
+            except RuntimeError as error:
+                # A server that loses its leader may leave a request out; kazoo would give up.
+                raise ConnectionDropped(f"an answer was left out: {error}") from error
+
+        # Which timeout the servers agreed to, and when they were asked.
+        wire._connect = dial
+        wire._invoke = limited  # it is only used while a connection is made
+        wire._read_socket = reading
 
     def _connected(self, client: Any, began: float, timeout: float) -> None:
         identity = client.client_id
@@ -254,6 +273,8 @@ class Session:
 
     def _judged(self, batch: Batch, requests: Sequence[Any]) -> list[Any]:
         for answer in batch.answers:
+            if isinstance(answer, RuntimeError):
+                raise LeftOutError(f"a server left an answer out: {answer}")
             if isinstance(answer, Exception) and is_cut(answer):
                 raise type(answer)(*answer.args)  # which all who asked are given
         self.count(batch, requests)
@@ -277,6 +298,5 @@ def is_cut(error: Exception) -> bool:
         | kinds.SessionExpiredError
         | kinds.ConnectionClosedError
         | kinds.OperationTimeoutError
-        | kinds.AuthFailedError
-        | RuntimeError,
+        | kinds.AuthFailedError,
     )
