@@ -165,7 +165,7 @@ def test_a_node_that_goes_between_being_seen_and_being_watched(
     began = time.monotonic()
     assert backend.queue(mine, LONG, LONG)
     assert time.monotonic() - began < 5.0
-    assert server.count("zk_watch_count") == watches
+    assert server.count("zk_watch_count") <= watches
     granted(backend, mine)
     backend.release(mine)
 

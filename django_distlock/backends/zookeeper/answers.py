@@ -7,6 +7,7 @@ thread that reads the socket, which is two changes of threads less for each roun
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,14 @@ from typing import Any
 __all__ = ["Batch", "Bell", "Gate"]
 
 _mutex = threading.Lock()
+
+
+def _forget_parent() -> None:
+    global _mutex
+    _mutex = threading.Lock()  # a thread of the parent may have been inside
+
+
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Slot:
