@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 from tests.servers import ZooKeeper, ZooKeeperCluster, chosen
@@ -29,10 +30,20 @@ def start() -> None:
     for variable in (VARIABLE, CLUSTERED):
         os.environ.pop(variable, None)
     if "zookeeper" in chosen():
+        _draw_apart()
         SERVER.append(ZooKeeper().start())
         CLUSTER.append(ZooKeeperCluster())
         os.environ[VARIABLE] = SERVER[0].address
         os.environ[CLUSTERED] = CLUSTER[0].address
+
+
+def _draw_apart() -> None:
+    """Give kazoo's threads random numbers of their own: Hypothesis watches those of the module."""
+    import kazoo.protocol.connection
+    import kazoo.retry
+
+    for module in (kazoo.protocol.connection, kazoo.retry):
+        module.random = random.Random()
 
 
 def stop() -> None:
