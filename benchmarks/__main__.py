@@ -33,8 +33,7 @@ from .savers import savers
 from .stores import STORES, Store, set_up_django
 from .targets import judge
 
-BACKENDS: tuple[Backend, ...] = ("table", "row", "version", "redis", "redlock", "etcd")
-BACKENDS: tuple[Backend, ...] = ("table", "row", "version", "redis", "redlock", "zookeeper")
+BACKENDS: tuple[Backend, ...] = ("table", "row", "version", "redis", "redlock", "etcd", "zookeeper")
 KINDS: tuple[Kind, ...] = ("ours", "floor", "peer")
 QUICK: dict[str, Any] = {
     "rounds": 3,

@@ -11,8 +11,8 @@ from .zookeeper import OneZooKeeper
 __all__ = ["STORES", "Store", "set_up_django"]
 
 STORES: dict[str, type[Store]] = {
-    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneEtcd)
-    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneZooKeeper)
+    kind.name: kind
+    for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneEtcd, OneZooKeeper)
 }
 
 
