@@ -5,7 +5,7 @@
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
-ALL_STORES := sqlite postgresql mariadb redis etcd consul
+ALL_STORES := sqlite postgresql mariadb redis etcd consul zookeeper
 STORES ?= $(ALL_STORES)
 ARGS ?=
 RUN := .venv/bin/python

@@ -23,7 +23,7 @@ from django.db import connections
 from django_distlock import locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
-from tests import redlock
+from tests import redlock, zookeeper_servers
 from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
@@ -48,7 +48,8 @@ SQL = [
 
 IN_REDIS = ["redis", "scriptless-redis"] if "redis" in chosen() else []
 IN_QUORUM = ["redlock"] if "redis" in chosen() else []
-SECONDS = MINUTES * 60 / len([*SQL, *IN_REDIS, *IN_QUORUM])
+IN_ZOOKEEPER = ["zookeeper"] if "zookeeper" in chosen() else []
+SECONDS = MINUTES * 60 / len([*SQL, *IN_REDIS, *IN_QUORUM, *IN_ZOOKEEPER])
 
 pytestmark = pytest.mark.timeout(SECONDS + 240)
 
@@ -140,3 +141,12 @@ def test_in_a_quorum(alias: str, tmp_path: Path) -> None:
     with backend_of(alias, settings.DISTLOCKS[alias]) as backend:
         harms = [harm for node in some for harm in of_server(node, TTL, restarts=False)]
         prove(alias, backend, tmp_path, harms[:3])
+
+
+@pytest.mark.parametrize("alias", IN_ZOOKEEPER)
+def test_in_a_zookeeper(alias: str, tmp_path: Path) -> None:
+    (server,) = zookeeper_servers.SERVER
+    with Proxy(server.port) as proxy, backend_of(alias, settings.DISTLOCKS[alias]) as backend:
+        harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+        through = f"{proxy.host}:{proxy.port}"
+        prove(alias, backend, tmp_path, harms, DISTLOCK_TEST_ZOOKEEPER=through)
