@@ -5,7 +5,7 @@
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
-ALL_STORES := sqlite postgresql mariadb redis etcd consul
+ALL_STORES := sqlite postgresql mariadb redis etcd consul zookeeper
 STORES ?= $(ALL_STORES)
 ARGS ?=
 RUN := .venv/bin/python
@@ -64,14 +64,15 @@ bench:
 
 # Each kind of harm on each backend and store; `soak` shares the minutes out and keeps what was seen.
 MINUTES ?= 60
+PROOFS := tests/faults/test_proof.py tests/etcd/test_proof.py
 faults:
 	@scripts/setup test $(STORES)
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest tests/faults/test_checker.py tests/faults/test_proof.py $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest tests/faults/test_checker.py $(PROOFS) $(ARGS)
 
 soak:
 	@scripts/setup test $(STORES)
 	DISTLOCK_TEST_STORES='$(STORES)' DISTLOCK_PROOF_MINUTES='$(MINUTES)' \
-	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) -m pytest tests/faults/test_proof.py $(ARGS)
+	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) -m pytest $(PROOFS) $(ARGS)
 	@echo 'What was seen is in proof.jsonl'
 
 lint:

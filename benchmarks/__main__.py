@@ -33,7 +33,16 @@ from .savers import savers
 from .stores import STORES, Store, set_up_django
 from .targets import judge
 
-BACKENDS: tuple[Backend, ...] = ("table", "row", "version", "redis", "redlock", "etcd", "consul")
+BACKENDS: tuple[Backend, ...] = (
+    "table",
+    "row",
+    "version",
+    "redis",
+    "redlock",
+    "etcd",
+    "consul",
+    "zookeeper",
+)
 KINDS: tuple[Kind, ...] = ("ours", "floor", "peer")
 QUICK: dict[str, Any] = {
     "rounds": 3,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 __all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled", "PolledAsOurs"]
 
-Backend = Literal["table", "row", "version", "redis", "redlock", "etcd", "consul"]
+Backend = Literal["table", "row", "version", "redis", "redlock", "etcd", "consul", "zookeeper"]
 Kind = Literal["ours", "floor", "peer"]
 
 RETRY = 0.05  # seconds between two attempts, where a library leaves the waiting to its user

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from . import losses
 from .backends.base import BaseLockBackend
 from .exceptions import LeaseLostError
 from .flow import Granted
@@ -217,9 +218,19 @@ class Hold:
         bound = self.granted.bound
         if bound is not None and bound.undone():
             self.lose("the transaction that it was part of was rolled back")
-        elif self.backend.clock() >= self.deadline:
-            self.lose("its ttl ran out without a renewal")
+        else:
+            now = self.backend.clock()
+            if now >= self.deadline:
+                self.lose("its ttl ran out without a renewal")
+            elif (sure := self.backend.sure_until(self.claim)) is not None and now >= sure:
+                self.lose("its session with the store ended, or was not heard of for too long")
         return self.state is State.LOST
+
+    def left(self) -> float:
+        """Return the seconds for which the holder may still rely on the lease."""
+        sure = self.backend.sure_until(self.claim, foreseen=True)
+        end = self.deadline if sure is None else min(self.deadline, sure)
+        return max(0.0, end - self.backend.clock())
 
 
 # By the backend, not the alias: in tests another one may stand in for the alias for a while.
@@ -256,6 +267,16 @@ def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
             and (backend is None or hold.backend is backend)
         ):
             yield hold
+
+
+def _look(backend: object) -> None:
+    """Note which leases of a backend are lost."""
+    for hold in every():
+        if hold.backend is backend:
+            hold.lapse()
+
+
+losses.listen(_look)
 
 
 # A `Lock` keeps no state, so what its `with` block got is kept here. By the Lock object, which the

@@ -93,7 +93,7 @@ class Lease(Saves):
         hold = self._hold
         if self._done or hold.lapse() or hold.state is not State.ACTIVE:
             return 0.0
-        return max(0.0, hold.deadline - hold.backend.clock())
+        return hold.left()
 
     def check(self) -> None:
         """Raise LeaseLostError when it is no longer sure that the lock is ours.

@@ -38,6 +38,7 @@ from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
 from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
+from django_distlock.backends.zookeeper import ZooKeeperBackend  # noqa: E402
 from django_distlock.contrib import (  # noqa: E402
     celery,  # noqa: F401 - found by their paths
     health_check,  # noqa: F401
@@ -53,6 +54,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     RedlockBackend,
     EtcdBackend,
     ConsulBackend,
+    ZooKeeperBackend,
     LocMemBackend,
     DummyBackend,
 )

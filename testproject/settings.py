@@ -9,6 +9,7 @@ Nothing has to be set. These environment variables change the defaults:
 ``SHOP_REDLOCK``    the URLs of three or five of them, with spaces between, for the alias "redlock"
 ``SHOP_ETCD``       the URLs of an etcd's members, with spaces between, for the alias "etcd"
 ``SHOP_CONSUL``     the URLs of Consul agents, with spaces between, for the alias "consul"
+``SHOP_ZOOKEEPER``  the servers of a ZooKeeper, as "host:2181,host:2181", for the alias "zookeeper"
 ``SHOP_BROKER``     the URL of a broker for Celery; without it tasks run where they are sent
 ``SHOP_DEBUG``      ``0`` turns debug pages off
 """
@@ -119,6 +120,13 @@ if "SHOP_CONSUL" in os.environ:
         "LOCATION": os.environ["SHOP_CONSUL"].split(),
     }
 
+ZOOKEEPER_LOCKS: dict[str, Any] = {}
+if "SHOP_ZOOKEEPER" in os.environ:
+    ZOOKEEPER_LOCKS["zookeeper"] = {
+        "BACKEND": "django_distlock.backends.zookeeper.ZooKeeperBackend",
+        "LOCATION": os.environ["SHOP_ZOOKEEPER"],
+    }
+
 DISTLOCKS: dict[str, Any] = {
     "default": {
         "BACKEND": "django_distlock.backends.table.TableBackend",
@@ -134,6 +142,7 @@ DISTLOCKS: dict[str, Any] = {
     **ROW_LOCKS,
     **REDIS_LOCKS,
     **CONSUL_LOCKS,
+    **ZOOKEEPER_LOCKS,
     # More aliases go here; `manage.py demo` runs each one that works over several processes.
     **json.loads(os.environ.get("SHOP_DISTLOCKS", "{}")),
 }

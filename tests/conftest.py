@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from tests import consul_servers, etcd_servers, redlock
+from tests import consul_servers, etcd_servers, redlock, zookeeper_servers
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 
 SERVERS: dict[str, DatabaseServer] = {}
@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     redlock.start()
     etcd_servers.start()
     consul_servers.start()
+    zookeeper_servers.start()
     os.environ.pop("DISTLOCK_TEST_REDIS", None)
     if "redis" in chosen():
         REDIS.append(Redis().start())
@@ -93,6 +94,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     redlock.stop()
     etcd_servers.stop()
     consul_servers.stop()
+    zookeeper_servers.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from tests import consul_servers, etcd_servers, redlock
+from tests import consul_servers, etcd_servers, redlock, zookeeper_servers
 
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 
@@ -80,6 +80,7 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
 DISTLOCKS |= redlock.aliases()
 DISTLOCKS |= etcd_servers.aliases()
 DISTLOCKS |= consul_servers.aliases()
+DISTLOCKS |= zookeeper_servers.aliases()
 
 REDIS = os.environ.get("DISTLOCK_TEST_REDIS", "")
 CACHES: dict[str, dict[str, Any]] = {

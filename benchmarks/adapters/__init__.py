@@ -15,6 +15,7 @@ from .pglock import PgLock
 from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
 from .swap import BareSwap, BareSwapPolled, DjangoConcurrency
+from .zookeeper import ZOOKEEPER
 
 __all__ = ["ADAPTERS", "adapters"]
 
@@ -31,6 +32,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     "redlock": REDLOCK,
     "etcd": ETCD,
     "consul": CONSUL,
+    "zookeeper": ZOOKEEPER,
 }
 
 

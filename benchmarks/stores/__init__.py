@@ -7,11 +7,16 @@ from .consul import OneConsul
 from .databases import Mariadb, Postgresql, Sqlite
 from .etcd import OneEtcd
 from .redis import OneRedis, Redlock
+from .zookeeper import OneZooKeeper
 
 __all__ = ["STORES", "Store", "set_up_django"]
 
 STORES: dict[str, type[Store]] = {
-    kind.name: kind for kind in (Sqlite, Postgresql, Mariadb, OneRedis, Redlock, OneEtcd, OneConsul)
+    kind.name: kind
+    for kind in (
+        *(Sqlite, Postgresql, Mariadb, OneRedis, Redlock),
+        *(OneEtcd, OneConsul, OneZooKeeper),
+    )
 }
 
 

@@ -12,6 +12,7 @@ from .etcd import judge_etcd
 from .redis import judge_redis, judge_redlock
 from .rows import Found, Rows
 from .views import judge_views
+from .zookeeper import judge_zookeeper
 
 __all__ = ["Verdict", "judge"]
 
@@ -20,6 +21,7 @@ _JUDGES: dict[str, Callable[[Rows, str], Found]] = {
     "redis": judge_redis,
     "redlock": judge_redlock,
     "etcd": judge_etcd,
+    "zookeeper": judge_zookeeper,
 }
 
 

@@ -171,6 +171,17 @@ class BaseLockBackend:
             "This backend has no sequencers", name=claim.name, alias=self.alias
         )
 
+    def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
+        """Return until when, by `clock`, a granted claim can be relied on, whatever its ttl is.
+
+        A store that keeps locks for as long as a session lives knows this: when it has not heard
+        of its session for too long, or knows that it ended, its leases are lost. None: the ttl
+        alone counts. Asked at each check of a lease, so it asks nobody; see also `losses.tell`.
+        ``foreseen`` asks what it will be if all goes on as it does now: with a connection that
+        stands, by which the session is kept, the ttl alone counts.
+        """
+        return None
+
     def place(self) -> object:
         """Return where the locks of now are kept; work in the background is bound to it.
 

@@ -12,7 +12,7 @@ from django.core.management import get_commands
 
 from tests.docs.pages import ROOT, Block, Page, pages
 
-PLANNED = re.compile(r"\b(zookeeper|semaphores?)\b", re.I)
+PLANNED = re.compile(r"\b(semaphores?)\b", re.I)
 PLANNED_HERE = ("not yet", "not here yet", "dependencies", "what no backend promises", "backends")
 """Headings under which the things to come may be named."""
 

@@ -23,7 +23,7 @@ from django.db import connections
 from django_distlock import locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
-from tests import consul_servers, redlock
+from tests import consul_servers, redlock, zookeeper_servers
 from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
@@ -49,7 +49,8 @@ SQL = [
 IN_REDIS = ["redis", "scriptless-redis"] if "redis" in chosen() else []
 IN_QUORUM = ["redlock"] if "redis" in chosen() else []
 IN_CONSUL = ["consul"] if "consul" in chosen() else []
-SECONDS = MINUTES * 60 / len([*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL])
+IN_ZOOKEEPER = ["zookeeper"] if "zookeeper" in chosen() else []
+SECONDS = MINUTES * 60 / max(1, len([*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER]))
 
 pytestmark = pytest.mark.timeout(SECONDS + 240)
 
@@ -151,3 +152,12 @@ def test_in_consul(alias: str, tmp_path: Path) -> None:
         urls = os.environ[consul_servers.VARIABLE]
         through = urls.replace(f":{server.port}", f":{proxy.port}")
         prove(alias, backend, tmp_path, harms, **{consul_servers.VARIABLE: through})
+
+
+@pytest.mark.parametrize("alias", IN_ZOOKEEPER)
+def test_in_a_zookeeper(alias: str, tmp_path: Path) -> None:
+    (server,) = zookeeper_servers.SERVER
+    with Proxy(server.port) as proxy, backend_of(alias, settings.DISTLOCKS[alias]) as backend:
+        harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+        through = f"{proxy.host}:{proxy.port}"
+        prove(alias, backend, tmp_path, harms, DISTLOCK_TEST_ZOOKEEPER=through)

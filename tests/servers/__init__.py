@@ -10,6 +10,7 @@ from .etcd import Etcd, EtcdCluster
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
 from .redis import Redis, RedisCluster, Sentinel
+from .zookeeper import ZooKeeper, ZooKeeperCluster
 
 __all__ = [
     "DATABASES",
@@ -24,6 +25,8 @@ __all__ = [
     "Sentinel",
     "Server",
     "ServerError",
+    "ZooKeeper",
+    "ZooKeeperCluster",
     "chosen",
     "databases",
     "missing",
@@ -32,7 +35,7 @@ __all__ = [
 DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES, "redis", "etcd", "consul")
+STORES = ("sqlite", *DATABASES, "redis", "etcd", "consul", "zookeeper")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 

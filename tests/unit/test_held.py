@@ -8,9 +8,10 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from django_distlock import held
+from django_distlock import held, losses
 from django_distlock.exceptions import LeaseLostError
 from django_distlock.held import Hold, State, every, find, of_same_flow
+from django_distlock.values import Claim
 
 from .tools import UnitBackend, VirtualClock, drain, in_thread, make_hold, opened
 
@@ -280,3 +281,30 @@ def test_a_finalizer_may_note_a_loss_on_a_thread_that_is_doing_so(backend: UnitB
         again = hold.mutex.acquire(blocking=False)
     assert again
     hold.mutex.release()
+
+
+# -- stores that keep locks by a session -----------------------------------------------------------
+
+
+def test_a_hold_is_lost_when_its_store_is_not_sure_of_it(backend: UnitBackend) -> None:
+    """Be lost at the time that the store names, though the ttl lasts for longer, or at its news."""
+    hold, other = make_hold(backend, "a"), make_hold(backend, "b")
+    now = backend.clock()
+    until = {hold.claim.name: now + 1, other.claim.name: now + 1}
+
+    def sure_until(claim: Claim, *, foreseen: bool = False) -> float | None:
+        return None if foreseen and claim is other.claim else until[claim.name]
+
+    backend.sure_until = sure_until  # type: ignore[method-assign]
+    assert not hold.lapse()
+    assert hold.left() <= 1
+    assert other.left() > 1
+    until[hold.claim.name] = now
+    assert hold.lapse()
+    assert "session" in hold.reason
+    until[other.claim.name] = now
+    states = []
+    for who in (object(), backend):
+        losses.tell(who)
+        states.append(other.state)
+    assert states == [State.ACTIVE, State.LOST]

@@ -15,7 +15,7 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
     {"text"},
-    {"exceptions", "clock", "signals", "backoff", "values", "offloop"},
+    {"exceptions", "clock", "signals", "backoff", "values", "offloop", "losses"},
     {"names", "durations", "decorators", "holder", "worker", "flow", "loops"},
     {"conf", "transactions", "cleaning", "fence", "rows"},
     {"http"},
@@ -49,8 +49,8 @@ BUILT_ON = {"version": "table", "row": "table", "redlock": "redis"}
 """Techniques that share another's table, connections and errors."""
 
 PURE = {
-    "text", "backoff", "values", "offloop", "clock", "flow", "durations", "names", "decorators",
-    "cleaning",
+    "text", "backoff", "values", "offloop", "losses", "clock", "flow", "durations", "names",
+    "decorators", "cleaning",
 }  # fmt: skip
 """No Django: values, and algorithms that are told everything."""
 

@@ -1,0 +1,33 @@
+"""What an error of ZooKeeper means, and what to do about it."""
+
+from __future__ import annotations
+
+__all__ = ["LeftOutError", "NoAnswerError", "remedy"]
+
+
+class NoAnswerError(Exception):
+    """No server answered in time."""
+
+
+class LeftOutError(NoAnswerError):
+    """A server answered to what was asked later, and not to this."""
+
+
+def remedy(error: Exception, hosts: str) -> str:
+    """Return what to do about an error; ``hosts`` are the servers."""
+    from kazoo import exceptions as kinds
+
+    if isinstance(error, kinds.NoAuthError):
+        return (
+            "Look at AUTH: the nodes of the locks belong to another user, or were made by one "
+            "who is not known (ACL)"
+        )
+    if isinstance(error, kinds.AuthFailedError | kinds.InvalidACLError | kinds.SASLException):
+        return f"Look at AUTH and SASL, and at what {hosts} expects"
+    if isinstance(error, kinds.SessionExpiredError):
+        return "The session ended, and the locks with it; the next attempt has a new one"
+    if isinstance(error, kinds.UnimplementedError):
+        return f"{hosts} is older than ZooKeeper 3.5"
+    if isinstance(error, NoAnswerError | kinds.ConnectionLoss | kinds.ConnectionClosedError):
+        return f"Look at {hosts}: a majority of the servers has to run and to be reached"
+    return f"Look at {hosts} and the log of the servers"

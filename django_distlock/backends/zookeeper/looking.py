@@ -1,0 +1,181 @@
+"""What a ZooKeeper shows of its locks, and what is cleaned there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from ...names import key_of
+from ...values import Cleaned, CleanPolicy, Holder, LockInfo, Note
+from ..base import BaseLockBackend
+from .options import Facts
+from .requests import Contender, contenders, kinds, words_of
+from .steps import Talk
+
+__all__ = ["Looking", "QueueInfo"]
+
+T = TypeVar("T")
+
+PAGE = 200  # locks that are looked at in one round trip
+SHOWN = 100  # waiters of a lock that are shown by who they are
+TRIES = 5
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo(LockInfo):
+    """A held lock with its ``queue``: who waits for it, the next one first; a hundred at most."""
+
+    queue: tuple[Holder, ...] = field(default=(), compare=False)
+
+
+class Looking(BaseLockBackend):
+    """The part of the zookeeper backend that looks at locks."""
+
+    facts: Facts
+
+    def _run(self, begin: Callable[[], Talk[T]], limit: float) -> T:
+        raise NotImplementedError
+
+    async def _arun(self, begin: Callable[[], Talk[T]], limit: float) -> T:
+        raise NotImplementedError
+
+    def inspect(self, name: str) -> LockInfo | None:
+        return self._run(lambda: self._look(self.key(name)), self.command_timeout)
+
+    async def ainspect(self, name: str) -> LockInfo | None:
+        """Inspect as `inspect`, on the event loop."""
+        return await self._arun(lambda: self._look(self.key(name)), self.command_timeout)
+
+    def _look(self, key: str) -> Talk[LockInfo | None]:
+        found = yield from self._look_at([key], queue=True)
+        return found[0][1] if found else None
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        keys = self._run(self._keys, self.command_timeout)
+        for start in range(0, len(keys), PAGE):
+            some = keys[start : start + PAGE]
+            found = self._run(
+                lambda some=some: self._look_at(some, queue=True),  # type: ignore[misc]
+                self.command_timeout,
+            )
+            for key, info in found:
+                # Below the same path may be those of aliases with other PREFIXes.
+                if info.name.startswith(prefix) and key == key_of(self.conf.prefix, info.name):
+                    yield info
+
+    def _keys(self) -> Talk[list[str]]:
+        (children,) = yield [kinds().GetChildren(self.facts.base, None)]
+        return [] if _is_missing(children) else sorted(_sound(children))
+
+    def _look_at(self, keys: list[str], *, queue: bool) -> Talk[list[tuple[str, LockInfo]]]:
+        """Return the locks that are held among these; whoever let go meanwhile is looked for anew.
+
+        Of a lock whose holder changed each time that it was looked at nothing is shown.
+        """
+        base = self.facts.base
+        found: list[tuple[str, LockInfo]] = []
+        for _ in range(TRIES):
+            lines = yield [kinds().GetChildren(f"{base}/{key}", None) for key in keys]
+            held = [
+                (key, line)
+                for key, children in zip(keys, lines, strict=True)
+                if not _is_missing(children) and (line := contenders(_sound(children)))
+            ]
+            if not held:
+                break
+            firsts = yield [
+                kinds().GetData(f"{base}/{key}/{line[0].node}", None) for key, line in held
+            ]
+            keys = []
+            for (key, line), first in zip(held, firsts, strict=True):
+                if _is_missing(first):
+                    keys.append(key)
+                    continue
+                data, stat = _sound(first)
+                waiting: tuple[Holder, ...] = ()
+                if queue and len(line) > 1:
+                    waiting = yield from self._waiting(key, line[1 : SHOWN + 1])
+                found.append((key, _info(line, data, stat, waiting)))
+            if not keys:
+                break
+        return found
+
+    def _waiting(self, key: str, line: list[Contender]) -> Talk[tuple[Holder, ...]]:
+        answers = yield [
+            kinds().GetData(f"{self.facts.base}/{key}/{each.node}", None) for each in line
+        ]
+        return tuple(
+            Note.loads(words_of(answer[0])[1]).holder
+            for answer in answers
+            if not isinstance(answer, Exception)
+        )
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        """Remove locks that are old, have nobody in their queue, and get nobody meanwhile.
+
+        Servers from 3.5 on do so by themselves, a minute after the last one has left.
+        """
+        return self._run(lambda: self._sweep(policy, cursor), self.command_timeout)
+
+    def _sweep(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
+        keys = [key for key in (yield from self._keys()) if key > cursor]
+        some, base = keys[: policy.batch], self.facts.base
+        if not some:
+            return Cleaned()
+        # The time is the servers': what was written just now tells it.
+        touched, *stats = yield [
+            kinds().SetData(base, b"", -1),
+            *(kinds().Exists(f"{base}/{key}", None) for key in some),
+        ]
+        born = _sound(touched).mtime - policy.older_than * 1000
+        idle = [
+            key
+            for key, stat in zip(some, stats, strict=True)
+            if _sound(stat) is not None and not stat.numChildren and stat.ctime <= born
+        ]
+        removed = len(idle)
+        if idle and not policy.dry_run:
+            gone = yield [kinds().Delete(f"{base}/{key}", -1) for key in idle]
+            removed = sum(answer is True for answer in gone)
+            for answer in gone:
+                if not _is_missing(answer) and not _is_taken(answer):
+                    _sound(answer)
+        more = some[-1] if len(keys) > len(some) else None
+        return Cleaned(removed=removed, seen=len(some), cursor=more)
+
+
+def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, ...]) -> QueueInfo:
+    name, words = words_of(data)
+    note = Note.loads(words)
+    return QueueInfo(
+        name=name,
+        holder=note.holder,
+        fencing_token=stat.czxid,
+        acquired_at=EPOCH + timedelta(milliseconds=stat.ctime),
+        expires_at=None,  # when the session of its process ends, or its ttl there runs out
+        waiters=len(line) - 1,
+        metadata=note.metadata,
+        owner=line[0].owner,
+        queue=waiting,
+    )
+
+
+def _is_missing(answer: object) -> bool:
+    from kazoo.exceptions import NoNodeError
+
+    return isinstance(answer, NoNodeError)
+
+
+def _is_taken(answer: object) -> bool:
+    from kazoo.exceptions import NotEmptyError
+
+    return isinstance(answer, NotEmptyError)
+
+
+def _sound(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

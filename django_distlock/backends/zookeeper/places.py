@@ -1,0 +1,184 @@
+"""What this process has in the queues: a place for each claim, held or waiting.
+
+The ttl of a lock is kept here. A node lives as long as the session of its process, which may be
+for much longer; so each process removes its own nodes whose ttl has run out, and the servers those
+of a process that has gone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["Place", "Places"]
+
+
+class Place:
+    """One claim's place in the queue of its lock."""
+
+    __slots__ = (
+        "ahead",
+        "due",
+        "granted",
+        "looked",
+        "lost",
+        "node",
+        "note",
+        "owner",
+        "path",
+        "session",
+        "stale",
+        "token",
+        "unsure",
+        "waker",
+        "watched",
+        "watching",
+    )
+
+    def __init__(self, owner: str, path: str, due: float) -> None:
+        self.owner = owner
+        self.path = path  # of the lock
+        self.due = due  # when it is given up, by the clock, unless it is heard of before
+        self.node = ""  # the name of its own node; none yet, or its answer was lost
+        self.session: int | None = None  # whose node it is
+        self.token = 0
+        self.granted = False
+        self.lost = False  # its session was not sure to live, if only for a moment
+        self.unsure = False  # a release was sent and not answered
+        self.ahead: list[str] = []  # the nodes before it, when it was looked at
+        self.looked = 0.0  # when that was
+        self.note = ""  # the holder's, if it was seen
+        self.watching = ""  # the path of the node whose end it waits for
+        self.watched = False  # that node was there, and its end will be told
+        self.stale = False  # told that something has changed
+        self.waker: Callable[[], None] | None = None
+
+    @property
+    def whole(self) -> str:
+        """The path of its node."""
+        return f"{self.path}/{self.node}"
+
+    def tell(self, *, deleted: bool) -> None:
+        """Note what was told of the node before it, and wake who waits."""
+        if deleted and len(self.ahead) == 1:
+            self.ahead = []  # nobody can have come before it since
+        else:
+            self.stale = True
+        self.watching, self.watched = "", False
+        waker = self.waker
+        if waker is not None:
+            waker()
+
+
+class Places:
+    """All places of this process, and the nodes that are still to be removed."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._places: dict[str, Place] = {}
+        self._due: list[tuple[float, int, str]] = []
+        self._order = itertools.count()
+        self._watches: dict[str, list[Place]] = {}
+        self.doomed: dict[str, int | None] = {}  # paths of nodes to be removed, and their sessions
+
+    def get(self, owner: str) -> Place | None:
+        """Return the place of an owner."""
+        return self._places.get(owner)
+
+    def add(self, place: Place) -> None:
+        """Keep a place."""
+        with self._mutex:
+            self._places[place.owner] = place
+            self._plan(place)
+
+    def lasts(self, place: Place, due: float) -> bool:
+        """Put off when a place is given up, or hasten it; False when it has been given up.
+
+        Put off it is found out when the old time comes; so renewing costs next to nothing here.
+        """
+        with self._mutex:
+            if self._places.get(place.owner) is not place:
+                return False
+            before, place.due = place.due, due
+            if due < before:
+                self._plan(place)
+            return True
+
+    def _plan(self, place: Place) -> None:
+        heapq.heappush(self._due, (place.due, next(self._order), place.owner))
+
+    def drop(self, place: Place) -> None:
+        """Forget a place, whose node has gone or is seen to by the caller."""
+        with self._mutex:
+            if self._places.get(place.owner) is place:
+                del self._places[place.owner]
+            self._unwatch(place)
+            # Released before they are due: all but a few are taken out now and then.
+            if len(self._due) > 64 + 2 * len(self._places):
+                self._due = [each for each in self._due if each[2] in self._places]
+                heapq.heapify(self._due)
+
+    def _unwatch(self, place: Place) -> None:
+        if place.watching in self._watches and place in self._watches[place.watching]:
+            self._watches[place.watching].remove(place)
+
+    def overdue(self, now: float) -> list[Place]:
+        """Take out the places whose time is up."""
+        over = []
+        with self._mutex:
+            while self._due and self._due[0][0] <= now:
+                place = self._places.get(heapq.heappop(self._due)[2])
+                if place is None:
+                    continue
+                if place.due > now:
+                    self._plan(place)
+                    continue
+                del self._places[place.owner]
+                self._unwatch(place)
+                if place.node and not place.lost:
+                    self.doomed[place.whole] = place.session
+                over.append(place)
+        return over
+
+    def next_due(self) -> float | None:
+        """Return when the next place may be due."""
+        with self._mutex:
+            return self._due[0][0] if self._due else None
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(list(self._places.values()))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    # -- watches ---------------------------------------------------------------------------------
+
+    def watch(self, place: Place, path: str) -> Callable[[Any], None] | None:
+        """Note that a place waits for the end of a node; return a watcher if one has to be set.
+
+        One for each node: those who come and go while the node stays leave none behind.
+        """
+        with self._mutex:
+            self._unwatch(place)
+            place.watching, place.watched = path, False
+            known = self._watches.get(path)
+            if known is not None:
+                known.append(place)
+                place.watched = True
+                return None
+            self._watches[path] = [place]
+
+        def watcher(event: Any) -> None:
+            self.told(path, deleted=event.type == "DELETED")
+
+        return watcher
+
+    def told(self, path: str, *, deleted: bool) -> None:
+        """Wake who waits for the end of a node; it has come, or the watch was lost."""
+        with self._mutex:
+            waiting = self._watches.pop(path, [])
+        for place in waiting:
+            place.tell(deleted=deleted)

@@ -1,0 +1,302 @@
+"""The session of this process with the servers: its client, and how long it is sure to live."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import math
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...clock import Clock
+from .answers import Batch, Bell, Gate
+from .errors import LeftOutError, NoAnswerError
+from .handlers import handler
+from .options import Facts
+from .requests import through_leader
+
+__all__ = ["Session"]
+
+logger = logging.getLogger("django_distlock.zookeeper")
+
+# A share of the session's timeout. A server tells its leader whom it has heard of every half a
+# tick, and a session lasts for two ticks at least (minSessionTimeout): what we sent so long before
+# an answer that came through the leader, the leader knows of.
+LAG = 0.25
+# A share of it, too: when what is sure is so old we connect anew, of which the leader learns.
+DOUBT = 0.8
+STEPS = 40  # of a timeout, which are told apart
+CLOSING = 2.0  # seconds that closing waits for the servers
+_parked: list[Any] = []  # what a forked child has of its parent's: closing it would say goodbye
+
+
+class Session:
+    """One client of kazoo, opened when it is needed, and followed by another when it is over."""
+
+    def __init__(self, alias: str, facts: Facts, clock: Clock, changed: Callable[[], None]) -> None:
+        self._alias = alias
+        self._facts = facts
+        self._clock = clock
+        self._changed = changed
+        self.timeout = facts.timeout
+        self.id: int | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._mutex = threading.Lock()
+        self._up = threading.Event()
+        self._client: Any = None
+        self._over = False  # kazoo has given up, as when it is not let in
+        self._closed = False
+        self.id = None
+        self._sure = -math.inf
+        self.last = -math.inf  # when what the leader answered last had been sent
+        self._touches: deque[float] = deque()  # when what was answered since then had been sent
+
+    # -- how long it is sure to live --------------------------------------------------------------
+
+    def heard(self, sent: float) -> None:
+        """Note that the leader answered to what was sent at ``sent``, by the clock.
+
+        What the leader is sure to know of is what we had sent some time before.
+        """
+        known = sent - LAG * self.timeout
+        with self._mutex:
+            touches = self._touches
+            self.last = max(self.last, sent)
+            if not touches or sent >= touches[-1] + self.timeout / STEPS:
+                touches.append(sent)
+            while touches[0] <= known:
+                self._sure = max(self._sure, touches.popleft())
+
+    def sure_until(self, session: int | None) -> float:
+        """Return until when, by the clock, the servers are sure to keep a session of this id."""
+        if session is None or session != self.id:
+            return -math.inf
+        return self._sure + self.timeout * 0.99 - 0.002
+
+    def doubtful(self) -> bool:
+        """Tell whether nothing was heard for so long that the session may be near its end."""
+        return self._clock() - self._sure > DOUBT * self.timeout
+
+    # -- the client -------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._up.is_set()
+
+    def open(self) -> None:
+        """Begin to connect, unless that was done."""
+        if self._client is not None and not self._over:
+            return
+        with self._mutex:
+            if self._closed:
+                raise NoAnswerError("the alias was closed")
+            if self._client is not None and self._over:
+                self._end(self._client)
+                self._client = None
+            if self._client is None:
+                self._over = False
+                self._client = self._make()
+                self._client.start_async()
+
+    def _make(self) -> Any:
+        from kazoo.client import KazooClient
+
+        threads = handler(self._facts)
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
+        client = KazooClient(
+            hosts=self._facts.hosts,
+            timeout=self._facts.timeout,
+            handler=threads,
+            connection_retry={**retry, "sleep_func": threads.sleep_func},
+            **self._facts.client,
+        )
+        client.add_listener(lambda state: self._heard_of(client, state))
+        self._refine(client)
+        return client
+
+    def _refine(self, client: Any) -> None:
+        """Have kazoo tell what it does not by itself, and bear what it does not."""
+        from kazoo.exceptions import ConnectionDropped
+
+        wire = client._connection
+        connect, invoke, read = wire._connect, wire._invoke, wire._read_socket
+
+        def limited(limit: float, *words: Any, **more: Any) -> Any:
+            return invoke(min(limit, self._facts.patience), *words, **more)
+
+        def dial(*where: Any) -> Any:
+            began = self._clock()
+            limits = connect(*where)
+            self._connected(client, began, limits[0] * 1.5 / 1000)
+            return limits
+
+        def reading(limit: float) -> Any:
+            try:
+                return read(limit)
+            except RuntimeError as error:
+                # A server that loses its leader may leave a request out; kazoo would give up.
+                raise ConnectionDropped(f"an answer was left out: {error}") from error
+
+        # Which timeout the servers agreed to, and when they were asked.
+        wire._connect = dial
+        wire._invoke = limited  # it is only used while a connection is made
+        wire._read_socket = reading
+
+    def _connected(self, client: Any, began: float, timeout: float) -> None:
+        identity = client.client_id
+        if client is not self._client or identity is None:
+            return
+        self.timeout = timeout
+        self.id = identity[0]
+        # A server that takes a session up asks the leader, which counts anew from then on.
+        with self._mutex:
+            self._sure = began
+            self._touches.clear()
+        self._up.set()
+        self._changed()
+
+    def _heard_of(self, client: Any, state: str) -> None:
+        """Note a change of the connection; on kazoo's thread, which must not wait for anything."""
+        if client is not self._client or state == "CONNECTED":
+            return
+        self._up.clear()
+        if state == "LOST":
+            self.id = None
+            self._over = client.client_state in ("AUTH_FAILED", "CLOSED")
+        self._changed()
+
+    def _end(self, client: Any) -> None:
+        """Say goodbye, for a while; a server that hangs is not waited for."""
+
+        def end() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception as error:  # noqa: BLE001 - kazoo's own, of many kinds
+                logger.warning("Closing a client of alias %r failed: %s", self._alias, error)
+
+        thread = threading.Thread(target=end, name=f"distlock-{self._alias}_end", daemon=True)
+        thread.start()
+        thread.join(CLOSING)
+
+    def close(self) -> None:
+        """Say goodbye to the servers, which frees all that is held."""
+        with self._mutex:
+            self._closed = True
+            client, self._client = self._client, None
+        self._up.clear()
+        self.id = None
+        if client is not None:
+            self._end(client)
+
+    def forget_parent(self) -> None:
+        """Leave the parent's client to the parent, in a forked child."""
+        if self._client is not None:
+            atexit.unregister(self._client.handler.stop)
+            _parked.append(self._client)
+        self._reset()
+
+    def cut(self) -> None:
+        """Give a connection up on which no answers come, for one to another server.
+
+        kazoo does so when its own small questions are not answered, but asks none while others do.
+        """
+        client = self._client
+        wire = client._connection._socket if client is not None else None
+        if wire is not None and self._up.is_set():
+            self._up.clear()
+            with contextlib.suppress(OSError):  # closed at this moment
+                wire.shutdown(socket.SHUT_RDWR)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def send(self, requests: Sequence[Any], done: Callable[[Batch], None]) -> Batch:
+        """Send requests now; ``done`` is told when all are answered, or lost."""
+        batch = Batch(len(requests), self._clock(), self.id, done)
+        client = self._client
+        if client is None:
+            raise NoAnswerError("the alias was closed")
+        for request, slot in zip(requests, batch.slots, strict=True):
+            client._call(request, slot)
+        return batch
+
+    def ask(self, requests: Sequence[Any], limit: float) -> list[Any]:
+        """Return the answers, errors of the servers among them as objects.
+
+        Raises what kazoo calls the loss of the connection or the session, and NoAnswerError when
+        there is no connection or no answer in ``limit`` seconds.
+        """
+        if self.doubtful():
+            self.cut()
+        if not self._up.is_set():
+            began = self._clock()
+            self.open()
+            if not self._up.wait(limit):
+                raise self._no_connection(limit)
+            limit -= self._clock() - began
+        gate = Gate()
+        batch = self.send(requests, gate.open)
+        if not gate.wait(limit):
+            raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
+        return self._judged(batch, requests)
+
+    async def aask(self, requests: Sequence[Any], limit: float) -> list[Any]:
+        """Ask as `ask`, on the event loop."""
+        end = self._clock() + limit
+        if self.doubtful():
+            self.cut()
+        if not self._up.is_set():
+            self.open()
+            while not self._up.is_set():
+                if self._clock() >= end:
+                    raise self._no_connection(limit)
+                await asyncio.sleep(0.01)
+        bell = Bell()
+        batch = self.send(requests, bell.open)
+        if not await bell.wait(end - self._clock()):
+            raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
+        return self._judged(batch, requests)
+
+    def _no_connection(self, limit: float) -> NoAnswerError:
+        client = self._client
+        said = f": {client.handler.said}" if client is not None and client.handler.said else ""
+        hosts = self._facts.hosts
+        return NoAnswerError(f"no connection to {hosts} in {max(limit, 0):.1f} s{said}")
+
+    def _judged(self, batch: Batch, requests: Sequence[Any]) -> list[Any]:
+        for answer in batch.answers:
+            if isinstance(answer, RuntimeError):
+                raise LeftOutError(f"a server left an answer out: {answer}")
+            if isinstance(answer, Exception) and is_cut(answer):
+                raise type(answer)(*answer.args)  # which all who asked are given
+        self.count(batch, requests)
+        return batch.answers
+
+    def count(self, batch: Batch, requests: Sequence[Any]) -> None:
+        """Note that the session lived when an answered batch was sent."""
+        if batch.session == self.id and batch.session is not None:
+            leaders = through_leader()
+            if any(request.type in leaders for request in requests):
+                self.heard(batch.sent)
+
+
+def is_cut(error: Exception) -> bool:
+    """Tell whether an error says nothing of the request but that its answer is lost."""
+    from kazoo import exceptions as kinds
+
+    return isinstance(
+        error,
+        kinds.ConnectionLoss
+        | kinds.SessionExpiredError
+        | kinds.ConnectionClosedError
+        | kinds.OperationTimeoutError
+        | kinds.AuthFailedError,
+    )

@@ -1,0 +1,314 @@
+"""What the primitives ask of the servers: generators that yield requests and are sent the answers.
+
+An operation knows neither threads nor event loops; the backend carries it out in either world. One
+that was cut off may be begun anew: it goes by the place of the claim, and by what the servers have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from ...clock import Clock
+from ...exceptions import UnsupportedOperationError
+from ...values import Claim, Grant, Refusal
+from .options import Facts
+from .places import Place, Places
+from .requests import Contender, contenders, creating, kinds, words_of
+from .session import Session
+
+__all__ = ["BATCH", "PRESENCE", "Steps", "Talk"]
+
+T = TypeVar("T")
+Talk: TypeAlias = Generator[list[Any], list[Any], T]
+
+BATCH = 500  # requests sent together
+PRESENCE = 3.0  # seconds that a waiter keeps its place without asking for it
+ASKING = 60.0  # seconds after which the creation of a node is no longer thought of
+LOOK = 5.0  # seconds after which a waiter looks at the queue, though nothing was told
+MOST_KNOWN = 10_000
+TRIES = 5  # times that a lock's node may vanish between being made and being used
+
+
+class Steps:
+    """The operations on the queues, and what this process knows of them."""
+
+    def __init__(
+        self, alias: str, facts: Facts, clock: Clock, session: Session, places: Places
+    ) -> None:
+        self._alias = alias
+        self._base = facts.base
+        self._closed = facts.closed
+        self._clock = clock
+        self._session = session
+        self._places = places
+        self._known: set[str] = set()  # locks that have a node, unless it was removed since
+        self._containers = True
+
+    def path(self, claim: Claim) -> str:
+        """Return the path of a claim's lock."""
+        return f"{self._base}/{claim.key}"
+
+    def acl(self) -> Any:
+        """Return who may do what with our nodes."""
+        from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+        return CREATOR_ALL_ACL if self._closed else OPEN_ACL_UNSAFE
+
+    # -- acquire ---------------------------------------------------------------------------------
+
+    def acquire(self, claim: Claim, *, join: bool) -> Talk[Grant | Refusal]:
+        """Attempt once; with ``join`` stay in the queue when refused."""
+        now = self._clock()
+        place = self._places.get(claim.owner)
+        if place is not None and (place.lost or place.session not in (None, self._session.id)):
+            self._places.drop(place)
+            place = None
+        if place is None:
+            place = Place(claim.owner, self.path(claim), now + ASKING)
+            self._places.add(place)
+            children = yield from self._enter(place, claim)
+        elif place.granted:
+            return (yield from self._grant(place, claim, now, join=join, sure=False))
+        else:
+            self._places.lasts(place, now + PRESENCE)
+            if not place.node:
+                children = yield from self._find(place, claim)
+            elif not place.ahead and not place.stale:
+                return (yield from self._grant(place, claim, now, join=join))
+            elif place.watched and not place.stale and now - place.looked < LOOK:
+                return Refusal(note=place.note, queue=True)
+            else:
+                place.stale = False
+                (children,) = yield [kinds().GetChildren(place.path, None)]
+        return (yield from self._ranked(place, claim, children, now, join=join))
+
+    def _ranked(
+        self, place: Place, claim: Claim, children: Any, now: float, *, join: bool
+    ) -> Talk[Grant | Refusal]:
+        """Answer by who stands before us."""
+        line = [] if _is_missing(children) else contenders(_sound(children))
+        names = [each.node for each in line]
+        if place.node not in names:  # somebody has removed it: begin at the end of the queue
+            self._places.drop(place)
+            return (yield from self.acquire(claim, join=join))
+        ahead = names[: names.index(place.node)]
+        place.looked = now
+        if ahead != place.ahead:
+            place.ahead = ahead
+        if not ahead:
+            return (yield from self._grant(place, claim, now, join=join))
+        if join:
+            self._places.lasts(place, self._clock() + PRESENCE)
+            return Refusal(note=place.note, queue=True)
+        K = kinds()
+        gone, first = yield [
+            K.Delete(place.whole, -1),
+            K.GetData(f"{place.path}/{ahead[0]}", None),
+        ]
+        if not _is_missing(gone):
+            _sound(gone)
+        self._places.drop(place)
+        return Refusal(note="" if isinstance(first, Exception) else words_of(first[0])[1])
+
+    def _grant(
+        self, place: Place, claim: Claim, now: float, *, join: bool, sure: bool = True
+    ) -> Talk[Grant | Refusal]:
+        """Grant, unless the node is not ours any more; asked only if that may be so.
+
+        A process that stood still reads old answers: its session may have ended since.
+        """
+        stands = True
+        if not sure or self._clock() >= self._session.sure_until(place.session):
+            (stat,) = yield [kinds().Exists(place.whole, None)]
+            stands = _sound(stat) is not None and place.session == self._session.id
+        # The lease is counted from before the question, which is earlier: it ends before its node.
+        if stands and self._places.lasts(place, now + claim.ttl):
+            place.granted = True
+            return Grant(place.token, claim.ttl)
+        self._places.drop(place)
+        return (yield from self.acquire(claim, join=join))
+
+    def _enter(self, place: Place, claim: Claim) -> Talk[Any]:
+        """Stand at the end of the queue, and return who is in it."""
+        K = kinds()
+        request = creating(place.path, claim, self.acl())
+        created = children = None
+        for _ in range(TRIES):
+            made = [] if place.path in self._known else [self._container(place.path)]
+            *_, created, children = yield [*made, request, K.GetChildren(place.path, None)]
+            if not _is_missing(created):
+                path, stat = _sound(created)
+                self._know(place.path)
+                place.node = path.rpartition("/")[2]
+                place.token, place.session = stat.czxid, stat.ephemeralOwner
+                if self._places.get(place.owner) is not place:
+                    self._places.add(place)  # given up meanwhile, without a node to be removed
+                return children
+            self._known.discard(place.path)
+            yield from self._make(place.path)
+        _sound(created)
+        return children
+
+    def _know(self, path: str) -> None:
+        if path not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()  # which costs a request when they are used again
+            self._known.add(path)
+
+    def _container(self, path: str) -> Any:
+        if self._containers:
+            return kinds().Container(path, b"", self.acl(), 4)
+        return kinds().Create(path, b"", self.acl(), 0)
+
+    def _make(self, path: str) -> Talk[None]:
+        """Make a lock's node, and those above it."""
+        from kazoo.exceptions import NodeExistsError, UnimplementedError
+        from kazoo.security import OPEN_ACL_UNSAFE
+
+        parents = self._base.split("/")
+        # Above ours anybody may make nodes: others have theirs there.
+        above = [
+            kinds().Create(
+                "/".join(parents[:end]),
+                b"",
+                self.acl() if end == len(parents) else OPEN_ACL_UNSAFE,
+                0,
+            )
+            for end in range(2, len(parents) + 1)
+        ]
+        *_, made = yield [*above, self._container(path)]
+        if isinstance(made, UnimplementedError) and self._containers:
+            self._containers = False  # older than 3.5: cleanlocks removes them
+            (made,) = yield [self._container(path)]
+        if not isinstance(made, NodeExistsError):
+            _sound(made)
+
+    def _find(self, place: Place, claim: Claim) -> Talk[Any]:
+        """Find the node whose creation was not answered, or make one, and return the queue."""
+        (children,) = yield [kinds().GetChildren(place.path, None)]
+        for each in () if _is_missing(children) else _of(claim.owner, _sound(children)):
+            (stat,) = yield [kinds().Exists(f"{place.path}/{each.node}", None)]
+            if stat is None or isinstance(stat, Exception):
+                continue
+            if stat.ephemeralOwner == self._session.id and not place.node:
+                place.node, place.token = each.node, stat.czxid
+                place.session = stat.ephemeralOwner
+            else:  # of a session that has ended, or is about to
+                yield [kinds().Delete(f"{place.path}/{each.node}", -1)]
+        if place.node:
+            return children
+        return (yield from self._enter(place, claim))
+
+    # -- renew and release -----------------------------------------------------------------------
+
+    def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Tell of each claim whether it is held still; its ttl begins anew."""
+        now = self._clock()
+        ours: dict[str, bool] = {}
+        asked: list[tuple[Claim, Place]] = []
+        for claim in claims:
+            place = self._places.get(claim.owner)
+            if place is None:
+                ours[claim.owner] = yield from self._not_elsewhere(claim)
+            elif place.lost or not place.granted or place.session != self._session.id:
+                ours[claim.owner] = False
+            else:
+                asked.append((claim, place))
+        for start in range(0, len(asked), BATCH):
+            some = asked[start : start + BATCH]
+            stats = yield [kinds().Exists(place.whole, None) for _, place in some]
+            for (claim, place), stat in zip(some, stats, strict=True):
+                there = _sound(stat) is not None and self._places.lasts(place, now + claim.ttl)
+                ours[claim.owner] = there
+                if not there:
+                    self._places.drop(place)
+        return [ours[claim.owner] for claim in claims]
+
+    def _not_elsewhere(self, claim: Claim) -> Talk[bool]:
+        """Return False, or raise if another process holds the lock for this very claim."""
+        (children,) = yield [kinds().GetChildren(self.path(claim), None)]
+        line = [] if _is_missing(children) else contenders(_sound(children))
+        if line and line[0].owner == claim.owner:
+            (stat,) = yield [kinds().Exists(f"{self.path(claim)}/{line[0].node}", None)]
+            if _sound(stat) is not None and stat.ephemeralOwner != self._session.id:
+                raise UnsupportedOperationError(
+                    "A lock in ZooKeeper ends with the session of the process that took it, and "
+                    "cannot be handed to another one: release it there, or use another backend",
+                    name=claim.name,
+                    alias=self._alias,
+                )
+        return False
+
+    def release(self, claim: Claim) -> Talk[bool]:
+        """Remove a claim's node, in the queue or at its head; tell whether it held the lock."""
+        place = self._places.get(claim.owner)
+        if place is None or not place.node or place.session != self._session.id:
+            answer = yield from self._release_found(claim)
+            if place is not None:
+                self._places.drop(place)
+            return answer
+        before, place.unsure = place.unsure, True
+        (gone,) = yield [kinds().Delete(place.whole, -1)]
+        missing = _is_missing(gone)
+        if not missing:
+            _sound(gone)
+        self._places.drop(place)
+        if place.lost:
+            return False
+        # What was there and is gone after a request that was not answered, that one removed.
+        return place.granted and (before or not missing)
+
+    def _release_found(self, claim: Claim) -> Talk[bool]:
+        """Release what this process has no place for: another's, or one whose answer was lost."""
+        path = self.path(claim)
+        (children,) = yield [kinds().GetChildren(path, None)]
+        line = [] if _is_missing(children) else contenders(_sound(children))
+        mine = [each for each in line if each.owner == claim.owner]
+        if not mine:
+            return False
+        gone = yield [kinds().Delete(f"{path}/{each.node}", -1) for each in mine]
+        for each in gone:
+            if not _is_missing(each):
+                _sound(each)
+        return mine[0] is line[0] and not _is_missing(gone[0])
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def watch(self, place: Place) -> Talk[None]:
+        """Have the end of the node before ours told to us."""
+        path = f"{place.path}/{place.ahead[-1]}"
+        watcher = self._places.watch(place, path)
+        if watcher is None:
+            return
+        try:
+            (found,) = yield [kinds().GetData(path, watcher)]
+        except BaseException:
+            self._places.told(path, deleted=False)
+            raise
+        if _is_missing(found):  # and then no watch was left behind
+            self._places.told(path, deleted=True)
+        elif isinstance(found, Exception):
+            self._places.told(path, deleted=False)
+            raise found
+        else:
+            place.watched = True
+            if len(place.ahead) == 1:
+                place.note = words_of(found[0])[1]
+
+
+def _of(owner: str, children: list[str]) -> list[Contender]:
+    return [each for each in contenders(children) if each.owner == owner]
+
+
+def _is_missing(answer: object) -> bool:
+    from kazoo.exceptions import NoNodeError
+
+    return isinstance(answer, NoNodeError)
+
+
+def _sound(answer: Any) -> Any:
+    """Return an answer that is no error; raise it if it is one."""
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

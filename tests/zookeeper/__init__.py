@@ -1,0 +1,1 @@
+"""The zookeeper backend: options, sessions, queues, and what servers and networks do to them."""

@@ -1,0 +1,123 @@
+"""Whole programs on ZooKeeper: the demo, a pool of gevent, forked children."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testproject.settings import SQLITE
+from tests.servers import ZooKeeper
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("--workers", "3", "--stock", "20", "--think", "4")
+
+
+@pytest.fixture
+def environment(server: ZooKeeper, tmp_path: Path) -> dict[str, str]:
+    """The environment of a shop with tables of its own, on the ZooKeeper of this run."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))}
+    return keep | {
+        "SHOP_DATABASE": json.dumps(SQLITE | {"NAME": str(tmp_path / "shop.sqlite3")}),
+        "SHOP_ZOOKEEPER": server.address,
+    }
+
+
+def run(environment: dict[str, str], *words: str) -> str:
+    """Run a program of Python, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_demo_on_zookeeper(environment: dict[str, str]) -> None:
+    run(environment, "manage.py", "migrate", "-v0")
+    words = ("manage.py", "demo", "--using", "zookeeper", *SMALL, "--no-kill", "--json")
+    found = json.loads(run(environment, *words))
+    runs = {run["alias"]: run for run in found["runs"]}
+    assert list(runs) == [None, "zookeeper"]
+    assert (runs["zookeeper"]["orders"], runs["zookeeper"]["oversold"]) == (20, 0)
+
+
+UNDER_GEVENT = """
+from gevent import monkey; monkey.patch_all()
+import sys, threading, time
+import gevent
+from django.conf import settings
+settings.configure(DISTLOCKS={"default": {
+    "BACKEND": "django_distlock.backends.zookeeper.ZooKeeperBackend",
+    "LOCATION": sys.argv[1], "OPTIONS": {"SESSION_TIMEOUT": 4}}})
+from django_distlock import lock, locks
+tokens = []
+def work():
+    with lock("turn", ttl=0.6, wait=30) as lease:
+        time.sleep(1.2)
+        lease.check()
+        tokens.append(lease.fencing_token)
+gevent.joinall([gevent.spawn(work) for _ in range(2)], raise_error=True)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert tokens == sorted(set(tokens)) and len(tokens) == 3, tokens
+print(type(locks["default"]._session._client.handler).__mro__[1].__name__)
+locks.close_all()
+"""
+
+
+def test_greenlets_wait_and_are_renewed(environment: dict[str, str], server: ZooKeeper) -> None:
+    """Use kazoo's handler for gevent where it has patched (H3)."""
+    said = run(environment, "-c", UNDER_GEVENT, server.address)
+    assert said == "SequentialGeventHandler\n"
+
+
+FORKING = """
+import os, sys
+from django.conf import settings
+settings.configure(DISTLOCKS={"default": {
+    "BACKEND": "django_distlock.backends.zookeeper.ZooKeeperBackend",
+    "LOCATION": sys.argv[1], "OPTIONS": {"SESSION_TIMEOUT": 4}}})
+from django_distlock import lock, locks
+lease = lock("forked", wait=0).acquire()
+session = locks["default"]._session.id
+reader, writer = os.pipe()
+if (child := os.fork()) == 0:
+    assert lock("forked", wait=0).acquire() is None
+    with lock("child's", wait=5):
+        own = locks["default"]._session.id
+        assert own not in (None, session)
+    locks.close_all()
+    os.write(writer, f"0x{own:x}".encode())
+    os._exit(0)
+os.waitpid(child, 0)
+os.close(writer)
+own = os.read(reader, 100).decode()
+lease.check()
+lease.renew()
+assert locks["default"]._session.id == session
+lease.release()
+locks.close_all()
+print(own, f"0x{session:x}")
+"""
+
+
+def test_a_forked_child_has_a_session_of_its_own(
+    environment: dict[str, str], server: ZooKeeper
+) -> None:
+    """Leave the parent's session alone in the child, and end the child's with it."""
+    own, parents = run(environment, "-c", FORKING, server.address).split()
+    assert own.startswith("0x")
+    dump = server.ask("dump")
+    assert own not in dump
+    assert parents not in dump

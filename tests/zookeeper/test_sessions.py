@@ -1,0 +1,251 @@
+"""Sessions that end, and processes that stand still meanwhile: nobody is sure who must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_distlock import LeaseLostError, lock, locks
+from django_distlock.backends.zookeeper import ZooKeeperBackend
+from django_distlock.backends.zookeeper.places import Place
+from django_distlock.backends.zookeeper.steps import Talk
+from django_distlock.testing.processes import Process
+from django_distlock.values import Claim, Grant, Refusal
+from tests.contract.connections import sockets_to
+from tests.faults.storm import Guarded
+from tests.servers import ZooKeeper
+from tests.zookeeper.tools import Opener, ask, claim, granted, line, started, until
+from tests.zookeeper_servers import SESSION
+
+LONG = 20.0
+
+
+def test_a_session_that_ends_ends_every_lease_at_once(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Have another client close the session, as an expiry does, and look at all that it held."""
+    backend = opened(server.address, prefix=name, session=20.0)
+    leases = [lock(f"{name}{n}", using=backend.alias, ttl=60).acquire() for n in range(3)]
+    lost: list[str] = []
+    for lease in leases:
+        assert lease is not None
+        lease.on_lost(lambda each: lost.append(each.name))
+    expire(server, backend)
+    until(lambda: len(lost) == 3)
+    for lease in leases:
+        assert lease is not None
+        with pytest.raises(LeaseLostError):
+            lease.release()
+    with lock(f"{name}0", using=backend.alias, wait=5):
+        pass
+
+
+def expire(server: ZooKeeper, backend: ZooKeeperBackend) -> None:
+    """End a session as an expiry does, and wait until its client knows."""
+    from kazoo.client import KazooClient
+
+    session = backend._session.id
+    thief = KazooClient(server.address, client_id=backend._session._client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+    until(lambda: backend._session.up and backend._session.id != session)
+
+
+def finished(backend: ZooKeeperBackend, talk: Talk[Any], requests: list[Any]) -> Any:
+    """Carry the rest of an operation out, and return what it returns."""
+    while True:
+        answers = backend._session.ask(requests, 5.0)
+        try:
+            requests = talk.send(answers)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_is_read_when_its_session_has_ended_grants_nothing(
+    server: ZooKeeper, opened: Opener, name: str, waits: bool
+) -> None:
+    """Stand still between the servers' answer and its being read, for longer than the session."""
+    backend, other = opened(server.address, prefix=name), opened(server.address, prefix=name)
+    mine, theirs = claim(backend, name), claim(other, name)
+    if waits:
+        granted(other, before := claim(other, name))
+        assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+        assert backend.queue(mine, 0.01, None)
+        assert other.release(before)
+        until(lambda: backend._ready(place_of(backend, mine)))  # its turn has come
+        talk = backend._steps.acquire(mine, join=True)
+        expire(server, backend)
+        token = granted(other, theirs)
+        requests = next(talk)
+    else:
+        talk = backend._steps.acquire(mine, join=True)
+        answers = backend._session.ask(next(talk), 5.0)
+        expire(server, backend)
+        token = granted(other, theirs)
+        requests = talk.send(answers)
+    assert isinstance(finished(backend, talk, requests), Refusal)
+    assert granted(other, theirs) == token
+    assert other.release(theirs)
+    assert isinstance(backend.try_acquire(mine, 1.0), Grant)
+    assert backend.release(mine)
+
+
+def test_a_waiter_that_was_stopped_for_longer_than_its_session(name: str) -> None:
+    """Pass it by, and grant it nothing when it goes on before its turn comes again."""
+
+    async def main() -> None:
+        got: list[int | None] = []
+        async with Process("sync", "zookeeper") as process:
+            with lock(name, using="zookeeper", ttl=60):
+                process.tell("acquire", name=name, wait=30, options={"ttl": 60})
+                backend = locks["zookeeper"]
+                assert isinstance(backend, ZooKeeperBackend)
+                while len(line(backend, name)) < 2:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
+                process._popen.send_signal(signal.SIGSTOP)
+            lease = await asyncio.to_thread(lock(name, using="zookeeper", wait=30).acquire)
+            assert lease is not None
+            process._popen.send_signal(signal.SIGCONT)
+            reading = asyncio.create_task(asyncio.to_thread(process._read))
+            await asyncio.sleep(0.3)
+            assert not reading.done()
+            await asyncio.to_thread(lease.release)
+            got.append(await reading)
+            await process.release(name)
+        assert got[0] is not None
+        assert got[0] > lease.fencing_token
+
+    asyncio.run(main())
+
+
+def place_of(backend: ZooKeeperBackend, mine: Claim) -> Place:
+    """Return a claim's place."""
+    place = backend._places.get(mine.owner)
+    assert place is not None
+    return place
+
+
+def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Believe the keeper that gave it up, not the answer that the node was there before."""
+    backend = opened(server.address, prefix=name)
+    mine = claim(backend, name, ttl=0.3)
+    granted(backend, mine)
+    talk = backend._steps.renew([mine])
+    answers = backend._session.ask(next(talk), 5.0)
+    until(lambda: backend._places.get(mine.owner) is None)
+    with pytest.raises(StopIteration) as stop:
+        talk.send(answers)
+    assert stop.value.value == [False]
+
+
+def test_a_node_of_a_session_that_has_ended_is_not_ours(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Make a node of this session beside one that bears our name, and remove that one (D7)."""
+    backend, old = opened(server.address, prefix=name), opened(server.address, prefix=name)
+    mine = claim(backend, name)
+    first = granted(old, mine)
+    # As if our request for it had been cut off, and the session had ended since.
+    backend._places.add(Place(mine.owner, backend._steps.path(mine), backend.clock() + 60))
+    token = granted(backend, mine)
+    assert token > first
+    (node,) = line(backend, name)
+    stat = ask(backend, "Exists", f"{backend.facts.base}/{mine.key}/{node}", None)
+    assert stat.ephemeralOwner == backend._session.id
+    assert backend.release(mine)
+
+
+def test_a_removed_node_is_a_lost_lease(server: ZooKeeper, opened: Opener, name: str) -> None:
+    """Tell the holder at its next renewal, and let waiters go on when theirs was removed (S14)."""
+    backend = opened(server.address, prefix=name)
+    holder, waiter = claim(backend, name), claim(backend, name)
+    granted(backend, holder)
+    backend.try_acquire(waiter, 1.0)
+    for node in line(backend, name):
+        assert ask(backend, "Delete", f"{backend.facts.base}/{holder.key}/{node}", -1) is True
+    assert not backend.renew(holder)
+    assert isinstance(backend.try_acquire(waiter, 1.0), Grant)
+    assert not backend.release(holder)
+    assert backend.release(waiter)
+
+
+@contextmanager
+def holder(alias: str, name: str, ttl: float, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Lend a process that holds the lock; it is killed at the end."""
+    words = [sys.executable, "-m", "tests.faults.holder", alias, name, str(ttl), str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout
+            assert int(process.stdout.readline()) > 0
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("ttl", [0.6, 60.0])
+def test_a_holder_that_is_stopped_for_longer_than_its_session(
+    name: str, tmp_path: Path, ttl: float
+) -> None:
+    """Free its lock; it learns of it before it writes, and the fenced write rejects it."""
+    with holder("zookeeper", name, ttl, tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        with lock(name, using="zookeeper", wait=30) as lease:
+            assert time.monotonic() - stopped < 1.5 * SESSION["zookeeper"] + 2.0
+            assert Guarded(tmp_path).write(lease.fencing_token)
+            process.send_signal(signal.SIGCONT)
+            found = json.loads(process.communicate("go on\n", timeout=30)[0])
+            lost = "LeaseLostError"
+            assert found == {"written": False, "check": lost, "renew": lost, "release": lost}
+            lease.renew()
+
+
+def test_a_closed_alias_leaves_no_session(server: ZooKeeper, opened: Opener, name: str) -> None:
+    from django_distlock import locks
+
+    backend = opened(server.address, prefix=name)
+    granted(backend, mine := claim(backend, name))
+    assert backend._session.id is not None
+    session = f"0x{backend._session.id:x}"
+    dump = server.ask("dump")
+    assert session in dump
+    assert mine.owner in dump
+    locks[backend.alias].close()
+    until(lambda: session not in server.ask("dump"))
+    assert mine.owner not in server.ask("dump")
+
+
+def test_many_locks_and_waits_are_one_connection(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Share one client by all threads and loops of the process (G17)."""
+    before = sockets_to(server.port)
+    backend = opened(server.address, prefix=name)
+    locked = [claim(backend, f"{name}{number}") for number in range(20)]
+    for each in locked:
+        granted(backend, each)
+    threads = [
+        started(partial(lock(each.name, using=backend.alias).acquire, wait=0.2)) for each in locked
+    ]
+    for thread in threads:
+        thread.join(LONG)
+    assert sockets_to(server.port) == before + 1
+    for each in locked:
+        assert backend.release(each)
