@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def _write(
     )
     if _on_a_loop():
         # Broken by a synchronous call there, where Django lets nobody write.
-        events.submit(lambda: _save(row))
+        events.submit(functools.partial(_later, row))
     elif _save(row) and act is not None:
         act.written = row
 
@@ -94,6 +95,10 @@ def _on_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _later(row: ForcedRelease) -> None:
+    _save(row)
 
 
 def _save(row: ForcedRelease) -> bool:
