@@ -140,8 +140,9 @@ class Refusal:
 class LockInfo:
     """A held lock, as the store shows it: for people, never for decisions.
 
-    ``waiters`` is None where the store does not know. ``owner`` is the secret by which the lock
-    can be released, and is not shown.
+    ``waiters`` is None where the store does not know. ``waiting`` are those who wait, the next one
+    first and a hundred at most, where the store shows them. ``owner`` is the secret by which the
+    lock can be released, and is not shown.
     """
 
     name: str
@@ -152,6 +153,7 @@ class LockInfo:
     waiters: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     owner: str = field(default="", repr=False, compare=False)
+    waiting: tuple[Holder, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,10 +217,17 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
         (_("Held for"), f"{duration((now - info.acquired_at).total_seconds())} ({since})"),
         (_("Ttl left"), left),
         (_("Fencing token"), "" if info.fencing_token is None else str(info.fencing_token)),
-        (_("Waiters"), "" if info.waiters is None else str(info.waiters)),
+        (_("Waiters"), _line(info)),
         (_("Metadata"), _metadata(info, 10_000)),
     ]
     return [(label, value) for label, value in known if value]
+
+
+def _line(info: LockInfo) -> str:
+    """Return how many wait, and who is next where the store shows that."""
+    if info.waiters is None:
+        return ""
+    return "\n".join((str(info.waiters), *(shown(str(each), 200) for each in info.waiting)))
 
 
 def _ago(seconds: float) -> str:

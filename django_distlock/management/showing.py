@@ -56,6 +56,9 @@ def as_block(alias: str, info: LockInfo, now: datetime) -> str:
         "until": "" if info.expires_at is None else _moment(info.expires_at, now),
         "token": "" if info.fencing_token is None else str(info.fencing_token),
         "waiters": "" if info.waiters is None else str(info.waiters),
+        **{
+            f"{number}.": shown(str(each), 300) for number, each in enumerate(info.waiting, start=1)
+        },
         "metadata": json.dumps(dict(info.metadata)) if info.metadata else "",
     }
     return "\n".join(f"{name:<9}  {value}" for name, value in facts.items() if value)
@@ -77,5 +80,6 @@ def as_json(alias: str, info: LockInfo) -> dict[str, Any]:
         "acquired_at": info.acquired_at.isoformat(),
         "expires_at": None if info.expires_at is None else info.expires_at.isoformat(),
         "waiters": info.waiters,
+        "waiting": [asdict(each) for each in info.waiting],
         "metadata": dict(info.metadata),
     }

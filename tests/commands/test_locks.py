@@ -87,6 +87,7 @@ def test_the_list_as_json(store: str, prefix: str) -> None:
     assert begun + timedelta(seconds=60) < until < begun + timedelta(minutes=2)
     assert info.pop("holder")["pid"] == os.getpid()
     assert info.pop("waiters") in (0, None)
+    assert info.pop("waiting") == []
     assert info == {
         "alias": store,
         "name": f"{prefix}:\n",

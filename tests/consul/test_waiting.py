@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_distlock import Lease, lock
-from django_distlock.backends.consul.looking import LineInfo
+from django_distlock import Lease, LockInfo, lock
 from django_distlock.values import Grant, Holder, Note, Refusal
 from tests.consul.tools import Opener, asked, claim, granted, keys_of, soon, started
 from tests.servers import Consul
@@ -85,7 +84,7 @@ def test_held_shows_the_line_in_its_order(opened: Opener, server: Consul) -> Non
         backend.try_acquire(each, 1.0)
     for number in range(3):
         for info in (backend.inspect("a"), *backend.held("a")):
-            assert isinstance(info, LineInfo)
+            assert isinstance(info, LockInfo)
             assert info.holder.pid == number
             assert [waiter.pid for waiter in info.waiting] == list(range(number + 1, 4))
             assert info.waiters == 3 - number

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from django_distlock import Lease, lock
-from django_distlock.backends.etcd.looking import LineInfo
+from django_distlock import Lease, LockInfo, lock
 from django_distlock.backends.etcd.messages import base64
 from django_distlock.values import Claim
 from tests.etcd.tools import Opener, claim, granted, place_of, refused, soon, started, tally
@@ -150,7 +149,7 @@ def test_the_line_is_shown_in_order(server: Etcd, opened: Opener, name: str) -> 
         threads[-1].start()
         soon(lambda number=number: _line(backend.inspect(name)) == number + 1)  # type: ignore[misc]
     for info in (backend.inspect(name), *backend.held()):
-        assert isinstance(info, LineInfo)
+        assert isinstance(info, LockInfo)
         assert info.fencing_token == mine.fencing_token
         assert info.waiters == 3
         assert [holder.thread for holder in info.waiting] == ["waiter-0", "waiter-1", "waiter-2"]
@@ -163,7 +162,7 @@ def test_the_line_is_shown_in_order(server: Etcd, opened: Opener, name: str) -> 
 
 
 def _line(info: object) -> int:
-    assert isinstance(info, LineInfo)
+    assert isinstance(info, LockInfo)
     return info.waiters or 0
 
 

@@ -278,8 +278,7 @@ def test_held_shows_the_waiters_in_order(server: ZooKeeper, opened: Opener, name
             until(partial(stand, number + 2))
         (info,) = backend.held()
         assert info.waiters == 3
-        queue = getattr(info, "queue", ())
-        assert [holder.thread for holder in queue] == ["waiter 0", "waiter 1", "waiter 2"]
+        assert [each.thread for each in info.waiting] == ["waiter 0", "waiter 1", "waiter 2"]
         for thread in threads:
             thread.join(0.01)
     for _ in threads:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -15,7 +14,7 @@ from .holds import now_ms
 from .line import Line
 from .records import Entry, Paths, State, paths_of, state_of
 
-__all__ = ["LineInfo", "clean", "look", "names_of", "some_states"]
+__all__ = ["clean", "look", "names_of", "some_states"]
 
 PARTS: Final = "0123456789abcdef"
 """The digests are read in so many parts, by their first digit."""
@@ -24,17 +23,7 @@ SHOWN: Final = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class LineInfo(LockInfo):
-    """A lock with its line; ``waiting`` are those who wait for it, the first one first.
-
-    No more than a hundred of them; ``waiters`` counts all.
-    """
-
-    waiting: tuple[Holder, ...] = ()
-
-
-def info_of(key: str, state: State, line: Line) -> LineInfo | None:
+def info_of(key: str, state: State, line: Line) -> LockInfo | None:
     """Return what people are shown of a name; None when nobody holds it."""
     record = state.record
     if not state.held or record is None:
@@ -44,7 +33,7 @@ def info_of(key: str, state: State, line: Line) -> LineInfo | None:
         return None  # whoever wants it may have it
     note = Note.loads(record.note)
     waiters = state.waiters
-    return LineInfo(
+    return LockInfo(
         name=unreadable(record.name),
         holder=note.holder,
         fencing_token=state.token,
@@ -61,7 +50,7 @@ def _holder(place: bytes) -> Holder:
     return Note.loads(place.partition(b" ")[2].decode("utf-8", "replace")).holder
 
 
-def look(api: Api, line: Line, start: str, key: str) -> Talk[LineInfo | None]:
+def look(api: Api, line: Line, start: str, key: str) -> Talk[LockInfo | None]:
     """Look at one name."""
     state = yield from api.look(paths_of(start, key))
     return info_of(key, state, line)
@@ -78,7 +67,7 @@ def some_states(api: Api, start: str, part: str) -> Talk[dict[str, State]]:
     return {key: state_of(paths_of(start, key), some, index) for key, some in by_key.items()}
 
 
-def names_of(states: dict[str, State], line: Line) -> Iterator[LineInfo]:
+def names_of(states: dict[str, State], line: Line) -> Iterator[LockInfo]:
     """Yield what is held."""
     for key, state in states.items():
         info = info_of(key, state, line)

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from ...values import Holder, LockInfo, Note
+from ...values import LockInfo, Note
 from . import messages
 from .asking import Operation
 from .messages import Key, key_of
 
-__all__ = ["LineInfo", "look", "page"]
+__all__ = ["look", "page"]
 
 PAGE = 100
+SHOWN = 100  # waiters of a lock that are shown by who they are
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class LineInfo(LockInfo):
-    """A lock with its line; ``waiting`` are those who wait for it, the first one first.
-
-    ``acquired_at`` is when the holder asked for the lock, by the clock of its machine, as etcd
-    shows no time of its own.
-    """
-
-    waiting: tuple[Holder, ...] = ()
-
-
-def look(root: str, digest: str) -> Operation[LineInfo | None]:
+def look(root: str, digest: str) -> Operation[LockInfo | None]:
     """Return who holds a lock."""
     first, end = messages.whole_line(root, digest)
     said = yield messages.page(first, end, 0)
@@ -39,7 +28,7 @@ def look(root: str, digest: str) -> Operation[LineInfo | None]:
     return None
 
 
-def page(root: str, after: str, revision: str) -> Operation[tuple[list[LineInfo], str, str]]:
+def page(root: str, after: str, revision: str) -> Operation[tuple[list[LockInfo], str, str]]:
     """Return the next held locks, where to go on ("": that was all), and the revision of all.
 
     A line that is cut off at the end of a page is begun anew with the next one, unless it is
@@ -73,7 +62,8 @@ def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
         yield sorted(line, key=attrgetter("created"))
 
 
-def _info(line: list[Key], root: str) -> Operation[LineInfo | None]:
+def _info(line: list[Key], root: str) -> Operation[LockInfo | None]:
+    # Etcd shows no time of its own: `acquired_at` is when the holder asked, by its machine's clock.
     holder, *waiting = line
     record = holder.record
     if record is None:  # put there by somebody else
@@ -81,7 +71,7 @@ def _info(line: list[Key], root: str) -> Operation[LineInfo | None]:
     said = yield messages.time_to_live(holder.lease)
     left = int(said.get("TTL", -1))
     note = Note.loads(record.note)
-    return LineInfo(
+    return LockInfo(
         name=record.name,
         holder=note.holder,
         fencing_token=holder.created,
@@ -90,5 +80,7 @@ def _info(line: list[Key], root: str) -> Operation[LineInfo | None]:
         waiters=len(waiting),
         metadata=note.metadata,
         owner=holder.under(root)[1],
-        waiting=tuple(Note.loads(each.record.note).holder for each in waiting if each.record),
+        waiting=tuple(
+            Note.loads(each.record.note).holder for each in waiting[:SHOWN] if each.record
+        ),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from .options import Facts
 from .requests import Contender, contenders, kinds, words_of
 from .steps import Talk
 
-__all__ = ["Looking", "QueueInfo"]
+__all__ = ["Looking"]
 
 T = TypeVar("T")
 
@@ -22,13 +21,6 @@ PAGE = 200  # locks that are looked at in one round trip
 SHOWN = 100  # waiters of a lock that are shown by who they are
 TRIES = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo(LockInfo):
-    """A held lock with its ``queue``: who waits for it, the next one first; a hundred at most."""
-
-    queue: tuple[Holder, ...] = field(default=(), compare=False)
 
 
 class Looking(BaseLockBackend):
@@ -147,10 +139,10 @@ class Looking(BaseLockBackend):
         return Cleaned(removed=removed, seen=len(some), cursor=more)
 
 
-def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, ...]) -> QueueInfo:
+def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, ...]) -> LockInfo:
     name, words = words_of(data)
     note = Note.loads(words)
-    return QueueInfo(
+    return LockInfo(
         name=name,
         holder=note.holder,
         fencing_token=stat.czxid,
@@ -159,7 +151,7 @@ def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, 
         waiters=len(line) - 1,
         metadata=note.metadata,
         owner=line[0].owner,
-        queue=waiting,
+        waiting=waiting,
     )
 
 
