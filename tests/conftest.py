@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from django.core import mail
 
 from tests import consul_servers, etcd_servers, redlock, zookeeper_servers
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
+
+if find_spec("xdist"):
+    from tests.grouping import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
 SERVERS: dict[str, DatabaseServer] = {}
 REDIS: list[Redis] = []

@@ -39,13 +39,6 @@ ARGUMENTS = [
 LogIn = Callable[..., Page]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one process run all of them: it starts one browser and one site."""
-    for item in items:
-        if "tests/browser/" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 @pytest.fixture(scope="package")
 def nightly() -> Iterator[Redis]:
     """A Redis that tests may stop."""

@@ -15,8 +15,6 @@ from tests.backends.tools import elsewhere
 from tests.consul.tools import Opener, keys_of, started
 from tests.servers import Consul, ConsulCluster
 
-pytestmark = pytest.mark.xdist_group("consul-cluster")
-
 TTL, WAIT = 20.0, 40.0
 
 

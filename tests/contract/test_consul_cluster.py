@@ -12,9 +12,6 @@ from tests import consul_servers
 from tests.contract.test_consul import OnConsul
 from tests.servers import chosen
 
-pytestmark = pytest.mark.xdist_group("consul-cluster")
-
-
 if "consul" in chosen():
 
     class TestConsulCluster(OnConsul, LockBackendContract):

@@ -17,7 +17,6 @@ from tests.servers import chosen
 
 if "etcd" in chosen():
 
-    @pytest.mark.xdist_group("etcd-cluster")
     class TestEtcdCluster(LockBackendContract):
         """Keys and leases that a majority of three has agreed on."""
 

@@ -64,7 +64,6 @@ if "zookeeper" in chosen():
         alias = "zookeeper"
         servers = SERVER
 
-    @pytest.mark.xdist_group("zookeeper-cluster")
     class TestZooKeeperCluster(OnZooKeeper):
         """Three servers, all of which are stopped, or restarted one after the other."""
 

@@ -149,7 +149,6 @@ def test_what_check_deploy_says(server: Etcd, opened: Opener) -> None:
     assert [each.id for each in apart] == ["distlock.E040"]
 
 
-@pytest.mark.xdist_group("etcd-cluster")
 def test_what_check_deploy_says_of_a_cluster(cluster: EtcdCluster, opened: Opener) -> None:
     assert opened(cluster.urls).check_deploy() == []
     one = opened(cluster.urls[0]).check_deploy()

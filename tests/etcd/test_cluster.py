@@ -15,7 +15,6 @@ from tests.etcd.tools import Opener, claim, granted, refused, soon, started
 from tests.servers import Etcd, EtcdCluster
 
 LONG = 30.0
-pytestmark = pytest.mark.xdist_group("etcd-cluster")
 
 
 def ordered(cluster: EtcdCluster, first: Etcd) -> list[str]:

@@ -34,7 +34,6 @@ def test_on_one_server(server: Etcd, tmp_path: Path) -> None:
         prove("etcd", backend, tmp_path, harms, **{VARIABLE: through})
 
 
-@pytest.mark.xdist_group("etcd-cluster")
 def test_on_a_cluster(cluster: EtcdCluster, tmp_path: Path) -> None:
     """Its leader is stopped and killed; the others go on."""
     alias = "etcd-cluster"

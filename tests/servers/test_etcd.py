@@ -77,7 +77,6 @@ class TestEtcd:
                 line = Path(f"/proc/{server.pids[0]}/cmdline").read_bytes()
                 assert (b"--unsafe-no-fsync" in line) is not durable
 
-    @pytest.mark.xdist_group("etcd-cluster")
     def test_a_cluster(self) -> None:
         with EtcdCluster() as cluster:
             leader = cluster.leader

@@ -16,8 +16,6 @@ from tests.servers.zookeeper import Member
 from tests.zookeeper.tools import Opener, claim, granted, line, started, until
 from tests.zookeeper_servers import cluster
 
-pytestmark = pytest.mark.xdist_group("zookeeper-cluster")
-
 LONG = 60.0
 
 

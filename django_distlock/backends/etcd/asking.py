@@ -29,6 +29,9 @@ _Sends: TypeAlias = Generator[tuple[Request | None, float], Answer, T]
 PAUSE: Final = 0.05
 """Seconds before a question is repeated that no server could answer now."""
 
+HURRIED: Final = 0.5
+"""Seconds below which an attempt may have failed for want of time alone."""
+
 _NOTHING: Final = Answer(0, {}, b"")
 """What a pause is answered by."""
 
@@ -64,17 +67,21 @@ class Asker:
     def _attempts(self, question: Question, ends: float) -> _Sends[Said]:
         """Ask until there is an answer, or the time is up."""
         proven = not self._login
+        before: HttpError | None = None
         while True:
             if self._login and not self._token:
                 yield from self._log_in(ends)
                 proven = True
+            limit = _left(ends)
             try:
-                answer = yield self.request(question), _left(ends)
+                answer = yield self.request(question), limit
                 if answer.status == 200 and not is_error(answer):
                     return self._read(answer)
                 error: Exception = error_of(answer)
             except HttpError as failure:
-                error = failure
+                # That a last, hurried attempt was not answered tells less than what was wrong.
+                error = failure if before is None or limit > HURRIED else before
+                before = failure
             if isinstance(error, EtcdError):
                 if error.code == UNAUTHENTICATED and not proven:
                     self._token = ""  # it has expired, or the server was started anew

@@ -1,0 +1,45 @@
+"""Which tests have to run in one process, as they share what is dear: a cluster, or a browser.
+
+pytest-xdist has marks for that (``--dist loadgroup``), but its release 3.8 writes them where pytest
+9.2 does not look any more. So the groups are told by where the tests stand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+__all__ = ["GROUPS", "group_of", "pytest_xdist_make_scheduler"]
+
+GROUPS = {
+    "tests/browser/": "browser",
+    "tests/consul/test_cluster_faults.py": "consul cluster",
+    "tests/contract/test_consul_cluster.py": "consul cluster",
+    "tests/contract/test_etcd_cluster.py": "etcd cluster",
+    "tests/etcd/test_access.py": "etcd cluster",
+    "tests/etcd/test_cluster.py": "etcd cluster",
+    "tests/etcd/test_proof.py": "etcd cluster",
+    "tests/servers/test_etcd.py": "etcd cluster",
+    "tests/contract/test_zookeeper.py::TestZooKeeperCluster": "zookeeper cluster",
+    "tests/zookeeper/test_cluster.py": "zookeeper cluster",
+}
+"""What the names of tests begin with, and their group."""
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test; one that belongs to none is a group of its own."""
+    return next((group for start, group in GROUPS.items() if nodeid.startswith(start)), nodeid)
+
+
+class Grouped(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
+    """Hands out tests one by one, and those of a group to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return the scheduler for ``--dist loadgroup``; None leaves the others to pytest-xdist."""
+    return Grouped(config, log) if config.getvalue("dist") == "loadgroup" else None
