@@ -81,7 +81,7 @@ class Asker:
             except HttpError as failure:
                 # That a last, hurried attempt was not answered tells less than what was wrong.
                 error = failure if before is None or limit > HURRIED else before
-                before = failure
+                before = error
             if isinstance(error, EtcdError):
                 if error.code == UNAUTHENTICATED and not proven:
                     self._token = ""  # it has expired, or the server was started anew
