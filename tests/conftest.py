@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from tests import consul_servers, etcd_servers, redlock, zookeeper_servers
+from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_servers
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 
 if find_spec("xdist"):
@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "redis" in chosen():
         REDIS.append(Redis().start())
         os.environ["DISTLOCK_TEST_REDIS"] = REDIS[0].url()
+    os.environ[clusters.VARIABLE] = " ".join(clusters.CLUSTERS)
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 
     import django
@@ -76,6 +77,12 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in databases:
         call_command("migrate", database=name, verbosity=0)
         connections[name].close()
+
+
+def pytest_collection_finish() -> None:
+    """Let the aliases of clusters go, as they do not run; see `clusters`."""
+    if "DJANGO_SETTINGS_MODULE" in os.environ:
+        clusters.hide()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any
 
+from tests import clusters
 from tests.servers import Consul, ConsulCluster, chosen
 from tests.servers.base import HOST, free_port
 
@@ -33,11 +34,12 @@ def start() -> None:
 def cluster() -> ConsulCluster:
     """Return the cluster of this process, started when it is first asked for.
 
-    Its tests are of the group "consul-cluster", so that one process of a run starts it.
+    One process of a run has all its tests, see `grouping`.
     """
     if not _cluster:
         ports = [int(url.rpartition(":")[2]) for url in _urls()[1:]]
         _cluster.append(ConsulCluster(ports).start())
+        clusters.show("consul-cluster")
     return _cluster[0]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from typing import Any
 
+from tests import clusters
 from tests.servers import Etcd, EtcdCluster, chosen
 from tests.servers.base import HOST
 
@@ -39,18 +39,13 @@ def stop() -> None:
 
 def running_cluster() -> EtcdCluster:
     """Return the cluster with all its members running; it is started when it is first asked for."""
-    from django_distlock import locks  # only when Django is set up
-
     if CLUSTER:
         CLUSTER[0].bring_up()
     else:
         CLUSTER.append(EtcdCluster().start())
         told = json.loads(os.environ[VARIABLE]) | {"etcd-cluster": CLUSTER[0].urls}
         os.environ[VARIABLE] = json.dumps(told)
-        # Known as an alias from the beginning, and from now on by where it is.
-        locks.settings["etcd-cluster"]["LOCATION"] = CLUSTER[0].urls
-        with suppress(KeyError):
-            del locks["etcd-cluster"]
+        clusters.show("etcd-cluster", LOCATION=CLUSTER[0].urls)
     return CLUSTER[0]
 
 

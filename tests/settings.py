@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from tests import consul_servers, etcd_servers, redlock, zookeeper_servers
+from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_servers
 
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 
@@ -105,6 +105,8 @@ if REDIS:
         | {"LOCATION": REDIS, "PREFIX": "scriptless", "OPTIONS": {"SCRIPTING": False}},
         "cached-redis": _redis | {"LOCATION": "django-redis"},
     }
+
+DISTLOCKS = {alias: conf for alias, conf in DISTLOCKS.items() if not clusters.is_hidden(alias)}
 
 INSTALLED_APPS = ["django_distlock", "tests.versions", "tests.commands"]
 SECRET_KEY = "only for tests"

@@ -6,6 +6,7 @@ import os
 import random
 from typing import Any
 
+from tests import clusters
 from tests.servers import ZooKeeper, ZooKeeperCluster, chosen
 
 __all__ = ["CLUSTER", "SERVER", "SESSION", "aliases", "cluster", "start", "stop"]
@@ -63,6 +64,7 @@ def cluster() -> ZooKeeperCluster:
         member.resume()
         member.start()
     servers.wait()
+    clusters.show("zookeeper-cluster")
     return servers
 
 

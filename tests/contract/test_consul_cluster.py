@@ -18,6 +18,7 @@ if "consul" in chosen():
         """Three servers, all of which are named."""
 
         alias = "consul-cluster"
+        brief = 1.5
         round_trip = 0.5  # each write is on the disks of two
 
         @pytest.fixture(scope="class", autouse=True)

@@ -21,6 +21,7 @@ if "etcd" in chosen():
         """Keys and leases that a majority of three has agreed on."""
 
         alias = "etcd-cluster"
+        brief = 1.5
         round_trip = 1.0
         hand_over = 2.0
         _twins: ClassVar[list[BaseLockBackend]] = []

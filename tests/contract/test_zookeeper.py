@@ -68,6 +68,7 @@ if "zookeeper" in chosen():
         """Three servers, all of which are stopped, or restarted one after the other."""
 
         alias = "zookeeper-cluster"
+        brief = 1.5
         servers = CLUSTER[0].members
 
         @pytest.fixture(scope="class", autouse=True)
