@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Percent. 95 is wanted of branches, too; what came in with the last three stores is not counted yet.
+# Percent. 95 is wanted of branches, too; what the last three stores brought is not counted yet.
 FLOOR = {"lines": 95.0, "branches": 90.0}
 
 
