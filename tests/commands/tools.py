@@ -53,12 +53,24 @@ def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
+def _ignoring_nothing() -> Iterator[None]:
+    """Have a program that is started hear SIGHUP, though the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
     """Run a command in a process of its own while the block runs."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
-    ) as process:
+    with _ignoring_nothing():
+        process = subprocess.Popen(
+            [*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+    with process:
         try:
             yield process
         finally:
