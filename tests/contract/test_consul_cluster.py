@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from django_distlock.backends.base import BaseLockBackend
 from django_distlock.testing.contract import LockBackendContract
-from tests import consul_servers
+from tests import clusters, consul_servers
 from tests.contract.test_consul import OnConsul
 from tests.servers import chosen
 
@@ -20,6 +21,13 @@ if "consul" in chosen():
         alias = "consul-cluster"
         brief = 1.5
         round_trip = 0.5  # each write is on the disks of two
+
+        @classmethod
+        def backend(cls) -> BaseLockBackend:
+            """Return the backend; once the tests are collected, the cluster is started for it."""
+            if clusters.is_hidden(cls.alias):
+                consul_servers.cluster()
+            return super().backend()
 
         @pytest.fixture(scope="class", autouse=True)
         @classmethod

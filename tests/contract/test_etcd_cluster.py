@@ -11,7 +11,7 @@ import pytest
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.testing.contract import LockBackendContract
-from tests import etcd_servers
+from tests import clusters, etcd_servers
 from tests.contract.connections import sockets_to
 from tests.servers import chosen
 
@@ -25,6 +25,13 @@ if "etcd" in chosen():
         round_trip = 1.0
         hand_over = 2.0
         _twins: ClassVar[list[BaseLockBackend]] = []
+
+        @classmethod
+        def backend(cls) -> BaseLockBackend:
+            """Return the backend; once the tests are collected, the cluster is started for it."""
+            if clusters.is_hidden(cls.alias):
+                etcd_servers.running_cluster()
+            return super().backend()
 
         @pytest.fixture(scope="class", autouse=True)
         @classmethod

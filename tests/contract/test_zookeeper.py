@@ -11,6 +11,7 @@ import pytest
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.testing.contract import LockBackendContract
+from tests import clusters
 from tests.contract.connections import sockets_to
 from tests.servers import ZooKeeper, chosen
 from tests.zookeeper_servers import CLUSTER, SERVER, cluster
@@ -70,6 +71,13 @@ if "zookeeper" in chosen():
         alias = "zookeeper-cluster"
         brief = 1.5
         servers = CLUSTER[0].members
+
+        @classmethod
+        def backend(cls) -> BaseLockBackend:
+            """Return the backend; once the tests are collected, the cluster is started for it."""
+            if clusters.is_hidden(cls.alias):
+                cluster()
+            return super().backend()
 
         @pytest.fixture(scope="class", autouse=True)
         @classmethod
