@@ -22,6 +22,7 @@ if "etcd" in chosen():
 
         alias = "etcd-cluster"
         brief = 1.5
+        settles = 20.0  # a leader has to be elected before
         round_trip = 1.0
         hand_over = 2.0
         _twins: ClassVar[list[BaseLockBackend]] = []

@@ -70,6 +70,7 @@ if "zookeeper" in chosen():
 
         alias = "zookeeper-cluster"
         brief = 1.5
+        settles = 20.0  # a leader has to be elected before
         servers = CLUSTER[0].members
 
         @classmethod

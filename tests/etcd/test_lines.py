@@ -98,6 +98,7 @@ def test_an_acquisition_is_five_requests_whoever_waits(
     with tally(backend) as counted:
         began = time.monotonic()
         soon(lambda: _line(backend.inspect(name)) == waiters)
+        soon(lambda: counted["watch"] == waiters)  # else one finds its turn come without
         looked = counted["range"], counted["timetolive"]
         mine.release()
         for thread in threads:

@@ -79,6 +79,8 @@ class ContractBase:
     """Seconds; the ttl of leases that are meant to run out."""
     brief: ClassVar[float] = 0.5
     """Seconds; the ttl of leases that are renewed, and run out soon when nobody does it."""
+    settles: ClassVar[float] = 1.0
+    """Seconds besides in which a store that was stopped carries out what was left to do."""
     hand_over: ClassVar[float] = 1.0
     """Seconds in which a waiter gets a lock that is freed."""
     round_trip: ClassVar[float] = 0.3
@@ -197,7 +199,7 @@ class ContractBase:
         async with world:
             await body()
             # What was left to expire needs its time; nothing else may be there.
-            within = self.ends_within(self.short) + 1
+            within = self.ends_within(self.short) + self.settles
             looker = world.actor()
             backend = self.backend()
 
