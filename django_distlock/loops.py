@@ -76,9 +76,10 @@ class PerLoop(Generic[T]):
             _on(loop, lambda made=made: act(made))  # type: ignore[misc]
 
     def close(self) -> None:
-        """Have every loop close its own."""
+        """Have every loop close its own; who asks after that gets another one."""
         with self._mutex:
             found = list(self._loops.values())
+            self._loops.clear()
         for loop, _, keeper in found:
             _on(loop, keeper.aclose)
 

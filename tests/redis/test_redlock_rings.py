@@ -180,7 +180,7 @@ class TestRings:
         monkeypatch.setattr(aring, "IDLE", 0)
         asyncio.run(once(way))
         assert not backend()._rings._idle
-        assert not any(loop._idle for _, loop in backend()._arings._loops.values())
+        assert not any(loop._idle for _, loop, _ in backend()._arings._loops._loops.values())
 
     @pytest.mark.parametrize("verb", ["receive", "wait"])
     def test_an_operation_that_is_interrupted(self, verb: str) -> None:

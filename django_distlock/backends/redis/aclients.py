@@ -7,21 +7,18 @@ connection that outlives its loop could not be closed any more.
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 from collections import deque
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
+from ...loops import PerLoop
 from .location import Place
 from .talks import Begin, Command, Talk, one, several
 
@@ -129,19 +126,6 @@ class _LoopWires:
         self._room = asyncio.Semaphore(MOST)
         self._waiting = 0
         self._closed = False
-        self._keeper = self._keep()
-
-    async def _keep(self) -> AsyncGenerator[None, None]:
-        # A loop closes the generators that were begun on it before it ends (`asyncio.run` and
-        # asgiref do so), and that is the only word that it gives of its end.
-        try:
-            yield
-        finally:
-            await self.aclose()
-
-    async def begin(self) -> None:
-        """Have the loop tell of its end."""
-        await anext(self._keeper)
 
     @asynccontextmanager
     async def lent(self, limit: float) -> AsyncIterator[AsyncWire]:
@@ -195,10 +179,6 @@ class _LoopWires:
         while self._idle:
             await self._idle.popleft().close()
 
-    async def finish(self) -> None:
-        """Close, and have the loop know of it."""
-        await self._keeper.aclose()
-
 
 class AsyncNodeClient:
     """Wires to one Redis for each event loop."""
@@ -208,30 +188,7 @@ class AsyncNodeClient:
 
         self._cut_off = ConnectionError
         self.place = place
-        self._limit = limit
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._mutex = threading.Lock()
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, _LoopWires]] = {}
-
-    async def _wires(self) -> _LoopWires:
-        if self._pid != os.getpid():
-            _parked.append(self._loops)
-            self._reset()
-        loop = asyncio.get_running_loop()
-        found = self._loops.get(id(loop))
-        if found is not None and found[0] is loop and not found[1]._closed:
-            return found[1]
-        wires = _LoopWires(self.place, self._limit)
-        with self._mutex:
-            for number, (other, _) in list(self._loops.items()):
-                if other.is_closed():
-                    del self._loops[number]
-            self._loops[id(loop)] = loop, wires
-        await wires.begin()
-        return wires
+        self._loops = PerLoop(lambda: _LoopWires(place, limit))
 
     async def ask(self, command: Command, limit: float) -> Any:
         return await self.converse(lambda: one(command), limit)
@@ -242,7 +199,7 @@ class AsyncNodeClient:
         return await self.converse(lambda: several(commands), limit, resend=resend)
 
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        wires = await self._wires()
+        wires = await self._loops.mine()
         async with wires.lent(limit) as wire:
             try:
                 return await acarry_out(begin(), wire.ask_all, limit)
@@ -253,20 +210,15 @@ class AsyncNodeClient:
                 return await acarry_out(begin(), wire.ask_all, limit)
 
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        wires = await self._wires()
+        wires = await self._loops.mine()
         async with wires.lent_for_waiting() as wire:
             return await wire.ask_all(commands, limit)
 
     def close_idle(self) -> None:
-        for loop, wires in list(self._loops.values()):
-            _on(loop, wires.close_idle)
+        self._loops.each(_LoopWires.close_idle)
 
     def close(self) -> None:
-        with self._mutex:
-            found = list(self._loops.values())
-            self._loops.clear()
-        for loop, wires in found:
-            _on(loop, wires.finish)
+        self._loops.close()
 
 
 async def acarry_out(
@@ -280,22 +232,3 @@ async def acarry_out(
     except StopIteration as stop:
         result: T = stop.value
         return result
-
-
-_parked: list[Any] = []  # as in clients.py
-
-
-_closing: set[asyncio.Task[None]] = set()  # else nothing would keep them until they are done
-
-
-def _on(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Have a loop, of whatever thread, close something; one that has ended has done so."""
-
-    def begin() -> None:
-        task = asyncio.ensure_future(close())
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
-
-    if not loop.is_closed():
-        with suppress(RuntimeError):  # closed meanwhile
-            loop.call_soon_threadsafe(begin)

@@ -6,14 +6,12 @@ When the loop ends they are closed by it: one that outlives its loop could not b
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import TypeVar
 
-from ...transactions import INHERITED
+from ...loops import PerLoop
 from .asking import Operation, QuorumError
 from .awire import AsyncWire
 from .course import Course, Steps
@@ -113,22 +111,12 @@ class _LoopRings:
         self._idle: deque[AsyncRing] = deque()
         self._places = WAITING
         self.closed = False
-        self._closing: asyncio.Task[None] | None = None
-        self._keeper = self._keep()
 
-    async def _keep(self) -> AsyncGenerator[None, None]:
-        # A loop closes the generators that were begun on it before it ends, and that is the only
-        # word that it gives of its end.
-        try:
-            yield
-        finally:
-            self.closed = True
-            while self._idle:
-                await self._idle.popleft().close()
-
-    async def begin(self) -> None:
-        """Have the loop tell of its end."""
-        await anext(self._keeper)
+    async def aclose(self) -> None:
+        """Close what no task uses now, and the rest when it is given back."""
+        self.closed = True
+        while self._idle:
+            await self._idle.popleft().close()
 
     async def run(self, operation: Operation[T]) -> T:
         """Carry an operation out, round by round."""
@@ -169,75 +157,34 @@ class _LoopRings:
         else:
             self._idle.append(ring)
 
-    def close_soon(self) -> None:
-        """Close from a callback of the loop."""
-        self._closing = asyncio.ensure_future(self._finish())
-
-    def close_idle_soon(self) -> None:
-        """Close what no task uses now, from a callback of the loop."""
-        self._closing = asyncio.ensure_future(self._close_idle())
-
-    async def _close_idle(self) -> None:
+    async def close_idle(self) -> None:
+        """Close what no task uses now."""
         while self._idle:  # without a pause: the loop may cancel us at its end
             await self._idle.popleft().drop()
-
-    async def _finish(self) -> None:
-        await self._keeper.aclose()
 
 
 class AsyncRings:
     """Rings for each event loop."""
 
     def __init__(self, cluster: Cluster, limit: float) -> None:
-        self._cluster = cluster
-        self._limit = limit
-        self._mutex = threading.Lock()
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, _LoopRings]] = {}
+        self._loops = PerLoop(lambda: _LoopRings(cluster, limit))
 
     async def run(self, operation: Operation[T]) -> T:
         """Carry an operation out on this loop's rings."""
-        return await (await self._mine()).run(operation)
+        return await (await self._loops.mine()).run(operation)
 
     async def wait(self, turn: Turn) -> bool:
         """Block on one node; False when there is no place to."""
-        return await (await self._mine()).wait(turn)
-
-    async def _mine(self) -> _LoopRings:
-        loop = asyncio.get_running_loop()
-        found = self._loops.get(id(loop))
-        if found is not None and found[0] is loop and not found[1].closed:
-            return found[1]
-        rings = _LoopRings(self._cluster, self._limit)
-        with self._mutex:
-            for number, (other, _) in list(self._loops.items()):
-                if other.is_closed():
-                    del self._loops[number]
-            self._loops[id(loop)] = loop, rings
-        await rings.begin()
-        return rings
+        return await (await self._loops.mine()).wait(turn)
 
     def close_idle(self) -> None:
         """Have each loop close, soon, what no task uses now."""
-        for loop, rings in list(self._loops.values()):
-            if not loop.is_closed():
-                with suppress(RuntimeError):  # closed meanwhile
-                    loop.call_soon_threadsafe(rings.close_idle_soon)
+        self._loops.each(_LoopRings.close_idle)
 
     def close(self) -> None:
         """Have each loop close what it has open."""
-        with self._mutex:
-            found = list(self._loops.values())
-            self._loops.clear()
-        for loop, rings in found:
-            if not loop.is_closed():
-                with suppress(RuntimeError):  # closed meanwhile
-                    loop.call_soon_threadsafe(rings.close_soon)
+        self._loops.close()
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child.
-
-        The connections are kept there: dropped, they would be taken off the parent's event loop,
-        whose list of sockets the kernel keeps for both.
-        """
-        INHERITED.append(self._loops)
-        self._mutex, self._loops = threading.Lock(), {}
+        """Begin anew in a forked child; the connections are the parent's."""
+        self._loops.forget_parent()
