@@ -199,6 +199,14 @@ class Server(ABC):
             raise ServerError(f"{program} ended with {done.returncode}:\n{output}")
         return output
 
+    def make_certificate(self, stem: str) -> None:
+        """Write ``stem.key`` and ``stem.crt``, a certificate that is its own authority."""
+        subject = ("-subj", "/CN=localhost")
+        names = ("-addext", f"subjectAltName=DNS:localhost,IP:{self.host}")
+        kind = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+        files = ("-keyout", f"{stem}.key", "-out", f"{stem}.crt")
+        self.run("openssl", "req", *kind, *subject, *names, *files)
+
     def write(self, name: str, text: str) -> None:
         """Write a file into the folder, for the server's user only."""
         path = self.folder / name

@@ -142,18 +142,7 @@ class Consul(Server):
         data.mkdir(mode=0o700)
         self._own(data)
         if self.tls:
-            words = [
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-            ]
-            words += ["-addext", f"subjectAltName=DNS:localhost,IP:{self.host}"]
-            self.run("openssl", "req", *words, "-keyout", "consul.key", "-out", "consul.crt")
+            self.make_certificate("consul")
 
     def command(self) -> list[str]:
         """Return the command line; the settings stand in a file."""

@@ -126,18 +126,7 @@ class Etcd(Server):
     def prepare(self) -> None:
         """Make a certificate if one is needed."""
         if self.tls:
-            words = [
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-            ]
-            words += ["-addext", f"subjectAltName=DNS:localhost,IP:{self.host}"]
-            self.run("openssl", "req", *words, "-keyout", "etcd.key", "-out", "etcd.crt")
+            self.make_certificate("etcd")
 
     def command(self) -> list[str]:
         """Return the command line."""

@@ -133,18 +133,7 @@ class Redis(Server):
         """Make the data folder, and a certificate if one is needed."""
         self._empty_data()
         if self.tls:
-            words = [
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-            ]
-            words += ["-addext", f"subjectAltName=DNS:localhost,IP:{self.host}"]
-            self.run("openssl", "req", *words, "-keyout", "redis.key", "-out", "redis.crt")
+            self.make_certificate("redis")
 
     def command(self) -> list[str]:
         """Return the command line; what is secret stands in a file."""

@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from testproject.settings import SQLITE
 from tests.servers import ZooKeeper
-
-ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--workers", "3", "--stock", "20", "--think", "4")
+from tests.shop import SMALL, environment_of, program
 
 
 @pytest.fixture
 def environment(server: ZooKeeper, tmp_path: Path) -> dict[str, str]:
     """The environment of a shop with tables of its own, on the ZooKeeper of this run."""
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))}
-    return keep | {
-        "SHOP_DATABASE": json.dumps(SQLITE | {"NAME": str(tmp_path / "shop.sqlite3")}),
-        "SHOP_ZOOKEEPER": server.address,
-    }
-
-
-def run(environment: dict[str, str], *words: str) -> str:
-    """Run a program of Python, and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return environment_of(tmp_path, SHOP_ZOOKEEPER=server.address)
 
 
 def test_the_demo_on_zookeeper(environment: dict[str, str]) -> None:
-    run(environment, "manage.py", "migrate", "-v0")
+    program(environment, "manage.py", "migrate", "-v0")
     words = ("manage.py", "demo", "--using", "zookeeper", *SMALL, "--no-kill", "--json")
-    found = json.loads(run(environment, *words))
+    found = json.loads(program(environment, *words))
     runs = {run["alias"]: run for run in found["runs"]}
     assert list(runs) == [None, "zookeeper"]
     assert (runs["zookeeper"]["orders"], runs["zookeeper"]["oversold"]) == (20, 0)
@@ -78,7 +53,7 @@ locks.close_all()
 
 def test_greenlets_wait_and_are_renewed(environment: dict[str, str], server: ZooKeeper) -> None:
     """Use kazoo's handler for gevent where it has patched (H3)."""
-    said = run(environment, "-c", UNDER_GEVENT, server.address)
+    said = program(environment, "-c", UNDER_GEVENT, server.address)
     assert said == "SequentialGeventHandler\n"
 
 
@@ -116,7 +91,7 @@ def test_a_forked_child_has_a_session_of_its_own(
     environment: dict[str, str], server: ZooKeeper
 ) -> None:
     """Leave the parent's session alone in the child, and end the child's with it."""
-    own, parents = run(environment, "-c", FORKING, server.address).split()
+    own, parents = program(environment, "-c", FORKING, server.address).split()
     assert own.startswith("0x")
     dump = server.ask("dump")
     assert own not in dump

@@ -157,7 +157,7 @@ def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
 def test_a_node_of_a_session_that_has_ended_is_not_ours(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
-    """Make a node of this session beside one that bears our name, and remove that one (D7)."""
+    """Make a node of our own beside one that bears our name, and remove that one (D7)."""
     backend, old = opened(server.address, prefix=name), opened(server.address, prefix=name)
     mine = claim(backend, name)
     first = granted(old, mine)
