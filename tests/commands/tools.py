@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.values import LockInfo
+from tests.hearing import hearing_signals
 
 COMMAND = [sys.executable, "-W", "error", "-m", "django"]
 LIMIT = 60
@@ -53,20 +54,10 @@ def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def _ignoring_nothing() -> Iterator[None]:
-    """Have a program that is started hear SIGHUP, though the tests run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-@contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
     """Run a command in a process of its own while the block runs."""
     pipe = subprocess.PIPE
-    with _ignoring_nothing():
+    with hearing_signals():
         process = subprocess.Popen(
             [*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
         )

@@ -17,6 +17,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
 import pytest
 
+from tests.hearing import hearing_signals
 from tests.servers import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,7 @@ def test_it_shows_live_traffic_and_ends_by_ctrl_c(folder: Path) -> None:
         "TMPDIR": str(folder),
     }
     said = folder / "said"
-    with said.open("w") as output:
+    with said.open("w") as output, hearing_signals():
         program = subprocess.Popen(
             [sys.executable, "-m", "testproject.dashboard", "--workers", "1", "--stores", *stores],
             cwd=ROOT, env=environment, stdout=output, stderr=output,
@@ -77,7 +78,7 @@ def test_it_shows_live_traffic_and_ends_by_ctrl_c(folder: Path) -> None:
         assert program.wait(40) == 0
     finally:
         if program.poll() is None:
-            program.kill()
-            program.wait()
+            program.terminate()  # which ends what it started, unlike SIGKILL
+            program.wait(40)
     assert "Ended." in said.read_text()
     assert [each.name for each in folder.iterdir()] == ["said"]

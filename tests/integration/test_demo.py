@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from testproject.settings import SQLITE
+from tests.hearing import hearing_signals
 from tests.integration import new_database
 from tests.servers import databases
 
@@ -68,13 +69,14 @@ class Shop:
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start Python in the project folder."""
-        return subprocess.Popen(
-            [sys.executable, *words],
-            env=self.env,
-            cwd=ROOT,
-            text=True,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
-        )
+        with hearing_signals():
+            return subprocess.Popen(
+                [sys.executable, *words],
+                env=self.env,
+                cwd=ROOT,
+                text=True,
+                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
+            )
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run Python in the project folder to its end."""

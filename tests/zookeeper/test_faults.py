@@ -189,7 +189,7 @@ def test_a_server_that_is_restarted_with_its_data(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
     """Keep holder and waiter over a kill (-9) and a start; leave nothing."""
-    backend = opened(server.address, prefix=name, session=30.0)
+    backend = opened(server.address, prefix=name, session=30.0, COMMAND_TIMEOUT=30)
     got: list[Lease | None] = []
     lease = lock(name, using=backend.alias, ttl=60).acquire()
     assert lease is not None
