@@ -16,15 +16,15 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 import django  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.utils.module_loading import import_string  # noqa: E402
+from signatures import docstring, entry  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
 from django_distlock.backends.base import BaseLockBackend  # noqa: E402
@@ -210,12 +210,12 @@ def tree(*_: str) -> str:
 
 def doc(*paths: str) -> str:
     """Return docstrings alone."""
-    return "\n\n".join(_docstring(import_string(f"django_distlock.{path}")) for path in paths)
+    return "\n\n".join(docstring(import_string(f"django_distlock.{path}")) for path in paths)
 
 
 def api(*paths: str) -> str:
     """Return signature and docstring of each function, class or ``module.Class.member``."""
-    return "\n\n".join(map(_entry, paths))
+    return "\n\n".join(map(entry, paths))
 
 
 KINDS: dict[str, Callable[..., str]] = {
@@ -242,80 +242,6 @@ def _shown(text: str, now: str) -> str:
     """Return a statement with the clock by its name, one clause a line."""
     text = text.strip().replace(now, "<now>")
     return text if "\n" in text else re.sub(r"(?<!DELETE) (?=FROM |WHERE |ORDER BY )", "\n", text)
-
-
-def _docstring(thing: object) -> str:
-    text = inspect.getdoc(thing)
-    if not text:
-        raise SystemExit(f"{thing!r} has no docstring, and is in the documentation")
-    # The double backticks of reStructuredText mean the same here, but look odd in the source.
-    return re.sub(r"``([^`]+)``", r"`\1`", text)
-
-
-def _entry(path: str) -> str:
-    owner_path, _, name = path.rpartition(".")
-    owner = None
-    # A class stands in a module; before the first dot there is one.
-    found = import_string(f"django_distlock.{owner_path}") if "." in owner_path else None
-    if isinstance(found, type):
-        owner = found
-        thing = inspect.getattr_static(owner, name)
-        name = f"{owner.__name__}.{name}"
-    else:
-        thing = import_string(f"django_distlock.{path}")
-    if isinstance(thing, property):
-        returned = inspect.signature(thing.fget).return_annotation if thing.fget else "Any"
-        return f"```text\n{name}: {returned}\n```\n\n{_docstring(thing)}"
-    prefix = ""
-    if isinstance(thing, classmethod | staticmethod):
-        thing = thing.__func__
-    if inspect.iscoroutinefunction(thing):
-        prefix = "await "
-    elif inspect.isasyncgenfunction(thing):
-        prefix = "async for ... in "
-    shown = _signature(prefix + name, thing, owner)
-    return f"```text\n{shown}\n```\n\n{_docstring(thing)}"
-
-
-def _signature(name: str, thing: Any, owner: type | None) -> str:
-    signature = inspect.signature(thing)
-    parameters = list(signature.parameters.values())
-    if owner is not None:
-        parameters = parameters[1:]
-    words = []
-    starred = False
-    for parameter in parameters:
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            starred = True
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            words.append("*")
-            starred = True
-        words.append(_parameter(parameter))
-    end = ")"
-    if not inspect.isclass(thing):
-        end += f" -> {_concrete(signature.return_annotation, owner)}"
-    line = f"{name}({', '.join(words)}{end}"
-    if len(line) <= 88:
-        return line
-    return f"{name}(\n" + fill(", ".join(words), 84, break_long_words=False).replace(
-        "\n", "\n    "
-    ).join(["    ", f"\n{end}"])
-
-
-def _parameter(parameter: inspect.Parameter) -> str:
-    stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-    stars = "**" if parameter.kind is parameter.VAR_KEYWORD else stars
-    if parameter.default is parameter.empty:
-        return stars + parameter.name
-    default = parameter.default
-    shown = "dict()" if "factory" in repr(default) else repr(default)
-    return f"{parameter.name}={shown}"
-
-
-def _concrete(annotation: Any, owner: type | None) -> str:
-    shown = str(annotation)
-    got = {"Lock": "Lease", "LockGroup": "tuple[Lease, ...]"}.get(getattr(owner, "__name__", ""))
-    return re.sub(r"\bT\b", got, shown) if got else shown
 
 
 def rendered(text: str) -> str:

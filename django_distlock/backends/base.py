@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from .. import cleaning, clock, flow
+from ..calls import Calls
 from ..conf import AliasConf, OptionSpec, parse_options
 from ..durations import MAX_TTL, Duration
-from ..exceptions import (
-    LockBackendError,
-    LockNotHeldError,
-    StoreConflictError,
-    UnsupportedOperationError,
-)
+from ..exceptions import LockNotHeldError, UnsupportedOperationError
 from ..names import check_name, key_of
-from ..offloop import to_the_end
 from ..signals import Tell, heard, lock_forced
-from ..text import shown
 from ..transactions import Ask, is_pending, sweep
 from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, Sequencer
 
 __all__ = ["BaseLockBackend"]
-
-T = TypeVar("T")
 
 
 def positive(value: Any) -> float:
@@ -41,7 +29,7 @@ def positive(value: Any) -> float:
     return float(value)
 
 
-class BaseLockBackend:
+class BaseLockBackend(Calls):
     """A technique and a store behind an alias.
 
     A subclass implements the primitives `try_acquire`, `renew`, `release`, `inspect` and `scan`,
@@ -68,7 +56,6 @@ class BaseLockBackend:
     least_patience: float = flow.LEAST_PATIENCE
     longest_ttl: ClassVar[float] = MAX_TTL
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
-    store_errors: tuple[type[Exception], ...] = ()
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
@@ -79,7 +66,6 @@ class BaseLockBackend:
         self.clock: clock.Clock = clock.now
         # Set in tests: nobody waits for longer, whatever the caller asks for.
         self.longest_wait: float | None = None
-        self._executor: ThreadPoolExecutor | None = None
 
     # -- primitives ------------------------------------------------------------------------------
 
@@ -190,14 +176,6 @@ class BaseLockBackend:
         """
         return None
 
-    def is_conflict(self, error: Exception) -> bool:
-        """Tell whether the store asks to try again: a dead lock, a serialization failure."""
-        return False
-
-    def remedy(self, error: Exception) -> str:
-        """Return what to do about an error of the store."""
-        return "Look at the store and its log"
-
     def check(self) -> list[CheckMessage]:
         """Return what `manage.py check` should say of this alias, without touching the store."""
         return []
@@ -212,63 +190,6 @@ class BaseLockBackend:
 
     def close_thread(self) -> None:
         """Close what this thread has open; called by our own threads when they have done."""
-
-    def close(self) -> None:
-        """Close what the process has open. The backend is not used afterwards."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
-            self._executor = None
-
-    def forget_parent(self) -> None:
-        """Drop, in a forked child, what belongs to the parent, without closing it."""
-        self._executor = None
-
-    # -- calling: the one border at which the errors of a store become ours ------------------------
-
-    def call(self, verb: str, *args: Any, name: str | None = None) -> Any:
-        """Call a primitive; the store's errors become LockBackendError."""
-        try:
-            return getattr(self, verb)(*args)
-        except self.store_errors as error:
-            raise self._failure(verb, error, name) from error
-
-    async def acall(self, verb: str, *args: Any, name: str | None = None) -> Any:
-        """Call a primitive's async twin, or the primitive itself off the event loop."""
-        twin = getattr(self, f"a{verb}", None)
-        if twin is None:
-            return await self.off_loop(functools.partial(self.call, verb, *args, name=name))
-        try:
-            return await twin(*args)
-        except self.store_errors as error:
-            raise self._failure(verb, error, name) from error
-
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on a thread that may block.
-
-        Stores on Django's database take the thread-sensitive one, else the transaction of a
-        `TestCase` would not be seen; others a small pool of the alias's own, because asyncio's
-        default executor is the user's, and waiters would fill it.
-        """
-        return await to_the_end(work, self._start)
-
-    def _start(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        if self.thread_sensitive:
-            return asyncio.ensure_future(sync_to_async(work, thread_sensitive=True)())
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(4, thread_name_prefix=f"distlock-{self.alias}")
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._executor, copy_context().run, work)
-
-    def _failure(self, verb: str, error: Exception, name: str | None) -> LockBackendError:
-        conflict = self.is_conflict(error)
-        kind = StoreConflictError if conflict else LockBackendError
-        what = verb.replace("_", " ")
-        said = shown(str(error).strip().rstrip(".") or repr(error), 500)
-        return kind(
-            f"The store failed at {what}: {type(error).__name__}: {said}. {self.remedy(error)}",
-            name=name,
-            alias=self.alias,
-        )
 
     # -- built from the primitives -----------------------------------------------------------------
 

@@ -275,3 +275,16 @@ def test_holders_and_waiters_killed_and_stopped(server: Etcd, tmp_path: Path) ->
     with begin("etcd", tmp_path, DISTLOCK_STORM_GRANTS="3") as run:
         end(run, tmp_path, late, least=3)
     soon(lambda: backend.inspect("storm") is None)
+
+
+def test_a_server_that_hangs_is_an_error_and_nothing_is_left(
+    server: Etcd, opened: Opener, name: str
+) -> None:
+    backend = opened(server.url, COMMAND_TIMEOUT=1.0)
+    server.pause()
+    try:
+        with pytest.raises(LockBackendError, match="did not answer"):
+            lock(name, using=backend.alias, ttl=0.3).acquire(wait=0)
+    finally:
+        server.resume()
+    soon(lambda: backend.inspect(name) is None)

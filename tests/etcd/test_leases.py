@@ -12,7 +12,6 @@ from django_distlock import Lease, LeaseLostError, lock
 from django_distlock.backends.etcd import messages
 from django_distlock.backends.etcd.leases import Lent, Pool, lifetime
 from django_distlock.durations import MAX_TTL
-from django_distlock.exceptions import LockBackendError
 from django_distlock.values import Claim
 from tests.backends.tools import elsewhere
 from tests.etcd.tools import Opener, claim, granted, place_of, refused, soon, tally
@@ -339,16 +338,3 @@ def test_a_refused_attempt_leaves_nothing(server: Etcd, opened: Opener, name: st
     assert counted == {"txn": 5}
     assert (server.all_keys(), server.leases()) == (keys, leases)
     assert backend.release(mine)
-
-
-def test_a_server_that_hangs_is_an_error_and_nothing_is_left(
-    server: Etcd, opened: Opener, name: str
-) -> None:
-    backend = opened(server.url, COMMAND_TIMEOUT=1.0)
-    server.pause()
-    try:
-        with pytest.raises(LockBackendError, match="did not answer"):
-            lock(name, using=backend.alias, ttl=0.3).acquire(wait=0)
-    finally:
-        server.resume()
-    soon(lambda: backend.inspect(name) is None)

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"text"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop", "losses"},
     {"names", "durations", "decorators", "holder", "worker", "flow", "loops"},
-    {"conf", "transactions", "cleaning", "fence", "rows"},
+    {"calls", "conf", "transactions", "cleaning", "fence", "rows"},
     {"http"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another, but see BUILT_ON

@@ -1,0 +1,92 @@
+"""Calling a store's primitives: the one border at which the errors of a store become ours."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, ClassVar, TypeVar
+
+from asgiref.sync import sync_to_async
+
+from .exceptions import LockBackendError, StoreConflictError
+from .offloop import to_the_end
+from .text import shown
+
+__all__ = ["Calls"]
+
+T = TypeVar("T")
+
+
+class Calls:
+    """What calls the primitives of a store, in either world."""
+
+    alias: str
+    store_errors: tuple[type[Exception], ...] = ()
+    thread_sensitive: ClassVar[bool]
+    _executor: ThreadPoolExecutor | None = None
+
+    def is_conflict(self, error: Exception) -> bool:
+        """Tell whether the store asks to try again: a dead lock, a serialization failure."""
+        return False
+
+    def remedy(self, error: Exception) -> str:
+        """Return what to do about an error of the store."""
+        return "Look at the store and its log"
+
+    def call(self, verb: str, *args: Any, name: str | None = None) -> Any:
+        """Call a primitive; the store's errors become LockBackendError."""
+        try:
+            return getattr(self, verb)(*args)
+        except self.store_errors as error:
+            raise self._failure(verb, error, name) from error
+
+    async def acall(self, verb: str, *args: Any, name: str | None = None) -> Any:
+        """Call a primitive's async twin, or the primitive itself off the event loop."""
+        twin = getattr(self, f"a{verb}", None)
+        if twin is None:
+            return await self.off_loop(functools.partial(self.call, verb, *args, name=name))
+        try:
+            return await twin(*args)
+        except self.store_errors as error:
+            raise self._failure(verb, error, name) from error
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on a thread that may block.
+
+        Stores on Django's database take the thread-sensitive one, else the transaction of a
+        `TestCase` would not be seen; others a small pool of the alias's own, because asyncio's
+        default executor is the user's, and waiters would fill it.
+        """
+        return await to_the_end(work, self._start)
+
+    def _start(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        if self.thread_sensitive:
+            return asyncio.ensure_future(sync_to_async(work, thread_sensitive=True)())
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(4, thread_name_prefix=f"distlock-{self.alias}")
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._executor, copy_context().run, work)
+
+    def _failure(self, verb: str, error: Exception, name: str | None) -> LockBackendError:
+        conflict = self.is_conflict(error)
+        kind = StoreConflictError if conflict else LockBackendError
+        what = verb.replace("_", " ")
+        said = shown(str(error).strip().rstrip(".") or repr(error), 500)
+        return kind(
+            f"The store failed at {what}: {type(error).__name__}: {said}. {self.remedy(error)}",
+            name=name,
+            alias=self.alias,
+        )
+
+    def close(self) -> None:
+        """Close what the process has open. The backend is not used afterwards."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def forget_parent(self) -> None:
+        """Drop, in a forked child, what belongs to the parent, without closing it."""
+        self._executor = None
