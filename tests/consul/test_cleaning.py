@@ -7,7 +7,8 @@ import time
 import pytest
 
 from django_distlock.values import CleanPolicy, Refusal
-from tests.consul.tools import Opener, claim, granted, keys_of
+from tests.claims import claim, granted
+from tests.consul.tools import Opener, keys_of
 from tests.servers import Consul
 
 AT_ONCE = CleanPolicy(older_than=0.0)

@@ -12,7 +12,8 @@ from django_distlock import Lease, LeaseLostError, LockBackendError, LockNotAcqu
 from django_distlock.backends.consul import ConsulBackend
 from tests import consul_servers
 from tests.backends.tools import elsewhere
-from tests.consul.tools import Opener, keys_of, started
+from tests.claims import started
+from tests.consul.tools import Opener, keys_of
 from tests.servers import Consul, ConsulCluster
 
 TTL, WAIT = 20.0, 40.0

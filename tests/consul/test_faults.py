@@ -13,7 +13,8 @@ import pytest
 from django_distlock import LeaseLostError, LockBackendError, lock
 from django_distlock.values import Grant
 from tests.backends.tools import elsewhere
-from tests.consul.tools import Opener, asked, claim, granted, keys_of, soon, started
+from tests.claims import claim, granted, soon, started
+from tests.consul.tools import Opener, asked, keys_of
 from tests.consul_servers import CONSUL
 from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder

@@ -9,7 +9,8 @@ import pytest
 from django_distlock import Lease, LeaseLostError, UnsupportedOperationError, lock, locks
 from django_distlock.backends.consul.sessions import Session, Sessions
 from django_distlock.values import Refusal
-from tests.consul.tools import Opener, asked, claim, granted, keys_of, soon, started
+from tests.claims import claim, granted, soon, started
+from tests.consul.tools import Opener, asked, keys_of
 from tests.servers import Consul
 
 

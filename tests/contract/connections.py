@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,11 +51,20 @@ def sockets_in_use(backend: BaseLockBackend, port: int) -> int:
 
 
 def sockets_to(port: int) -> int:
-    """Return how many connections this process has to a port of this machine."""
-    ours = {target[8:-1] for target in _targets() if target.startswith("socket:[")}
-    count = 0
-    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
-        words = line.split()
-        remote, inode = words[2], words[9]
-        count += inode in ours and int(remote.partition(":")[2], 16) == port
-    return count
+    """Return how many connections this process has to a port of this machine.
+
+    Each socket is asked for its peer: the system's table of all connections is long, after some
+    thousand tests, and was a third of the contract suite's time.
+    """
+    return sum(_peer_port(int(descriptor)) == port for descriptor in os.listdir("/proc/self/fd"))
+
+
+def _peer_port(descriptor: int) -> int | None:
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
+        with socket.socket(fileno=os.dup(descriptor)) as same:
+            peer = same.getpeername()
+    except OSError:  # closed meanwhile, or not connected
+        return None
+    return peer[1] if isinstance(peer, tuple) else None

@@ -11,7 +11,8 @@ from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.values import Claim
 from tests.backends.tools import elsewhere
-from tests.etcd.tools import Opener, claim, granted, refused, soon, started
+from tests.claims import claim, granted, refused, soon, started
+from tests.etcd.tools import Opener
 from tests.servers import Etcd, EtcdCluster
 
 LONG = 30.0

@@ -12,7 +12,8 @@ import pytest
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.values import Grant
-from tests.etcd.tools import Opener, claim, granted, place_of, soon, started
+from tests.claims import claim, granted, soon, started
+from tests.etcd.tools import Opener, place_of
 from tests.faults import storm
 from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder

@@ -14,7 +14,8 @@ from django_distlock.backends.etcd.leases import Lent, Pool, lifetime
 from django_distlock.durations import MAX_TTL
 from django_distlock.values import Claim
 from tests.backends.tools import elsewhere
-from tests.etcd.tools import Opener, claim, granted, place_of, refused, soon, tally
+from tests.claims import claim, granted, refused, soon
+from tests.etcd.tools import Opener, place_of, tally
 from tests.proxy import Proxy
 from tests.servers import Etcd, ServerError
 

@@ -12,7 +12,8 @@ import pytest
 from django_distlock import Lease, LockInfo, lock
 from django_distlock.backends.etcd.messages import base64
 from django_distlock.values import Claim
-from tests.etcd.tools import Opener, claim, granted, place_of, refused, soon, started, tally
+from tests.claims import claim, granted, refused, soon, started
+from tests.etcd.tools import Opener, place_of, tally
 from tests.servers import Etcd
 
 LONG = 20.0

@@ -18,7 +18,8 @@ from django_distlock.backends.redis.keys import keys_of
 from django_distlock.cleaning import clean
 from django_distlock.flow import run
 from django_distlock.values import Claim, CleanPolicy, Grant
-from tests.redis.tools import Opener, claim, granted, opener, started
+from tests.claims import claim, granted, started
+from tests.redis.tools import Opener, opener
 from tests.servers import Redis, RedisCluster, Sentinel, ServerError
 from tests.servers.redis import wait_until
 

@@ -12,8 +12,9 @@ from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.records import short_owner
 from django_distlock.values import Grant
+from tests.claims import claim, granted, started
 from tests.proxy import Proxy
-from tests.redis.tools import Opener, claim, granted, keys, started
+from tests.redis.tools import Opener, keys
 from tests.servers import Redis
 
 LONG = 20.0

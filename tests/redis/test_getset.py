@@ -10,7 +10,7 @@ import pytest
 from django_distlock.conf import parse
 from django_distlock.values import Grant, Refusal
 from testproject.unsafe.getset import GetSetBackend
-from tests.redis.tools import claim
+from tests.claims import claim
 from tests.servers import Redis
 
 TTL = 0.05

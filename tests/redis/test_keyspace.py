@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from django_distlock.backends.redis import RedisBackend
-from tests.redis.tools import Opener, calls, claim, granted
+from tests.claims import claim, granted
+from tests.redis.tools import Opener, calls
 from tests.servers import Redis
 
 OTHERS = 50_000

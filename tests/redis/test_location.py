@@ -14,7 +14,8 @@ from django.test import override_settings
 from redis.exceptions import RedisError
 
 from django_distlock import InvalidLockBackendError, LockBackendError, lock
-from tests.redis.tools import BACKEND, Opener, claim, granted, keys
+from tests.claims import claim, granted
+from tests.redis.tools import BACKEND, Opener, keys
 from tests.servers import Redis, Sentinel
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [

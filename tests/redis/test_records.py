@@ -24,7 +24,8 @@ from django_distlock.backends.redis.records import (
 from django_distlock.backends.redis.scripted import Scripted
 from django_distlock.names import key_of, readable
 from django_distlock.values import Claim, Holder, Note
-from tests.redis.tools import Opener, calls, claim, granted, keys
+from tests.claims import claim, granted
+from tests.redis.tools import Opener, calls, keys
 from tests.servers import Redis
 
 HOUR = 3600.0

@@ -14,7 +14,8 @@ from django_distlock.backends.redis import aclients
 from django_distlock.backends.redis.keys import keys_of
 from django_distlock.backends.redis.records import short_owner
 from django_distlock.values import Claim, Grant, Refusal
-from tests.redis.tools import Opener, calls, claim, granted, keys, started
+from tests.claims import claim, granted, started
+from tests.redis.tools import Opener, calls, keys
 from tests.servers import Redis
 
 LONG = 20.0

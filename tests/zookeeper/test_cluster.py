@@ -11,9 +11,10 @@ import pytest
 
 from django_distlock import Lease, LockBackendError, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
+from tests.claims import claim, granted, soon, started
 from tests.servers import ZooKeeperCluster
 from tests.servers.zookeeper import Member
-from tests.zookeeper.tools import Opener, claim, granted, line, started, until
+from tests.zookeeper.tools import Opener, line
 from tests.zookeeper_servers import cluster
 
 LONG = 60.0
@@ -34,7 +35,7 @@ def held_and_waited_for(
     assert lease is not None
     got: list[Lease | None] = []
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
-    until(lambda: len(backend._places._watches) == 1)
+    soon(lambda: len(backend._places._watches) == 1)
     return lease, thread, got
 
 
@@ -96,13 +97,13 @@ def test_the_clients_own_server_stands_still(
                 lock(f"{name}busy", using=backend.alias, wait=0).acquire()
 
     asking = started(busy)
-    until(lambda: backend._session.up and server_of(backend, servers) is not own, within=30.0)
+    soon(lambda: backend._session.up and server_of(backend, servers) is not own, within=30.0)
     over.set()
     asking.join(LONG)
     own.resume()
     handed_over(backend, lease, thread, got)
     with suppress(AssertionError):
-        until(lambda: line(backend, f"{name}busy") == [], within=1.0)
+        soon(lambda: line(backend, f"{name}busy") == [], within=1.0)
 
 
 def test_a_minority_stands_still(servers: ZooKeeperCluster, opened: Opener, name: str) -> None:
@@ -131,12 +132,12 @@ def test_without_a_majority_nothing_is_granted_and_leases_end(
         member.pause()
     with pytest.raises(LockBackendError):
         lock(f"{name}other", using=backend.alias).acquire(wait=1.0)
-    until(lambda: lease.lost)
+    soon(lambda: lease.lost)
     assert time.monotonic() - began < 6.0
     for member in servers.members[:2]:
         member.resume()
     servers.wait()
-    until(lambda: backend._session.up, within=30.0)
+    soon(lambda: backend._session.up, within=30.0)
     with lock(name, using=backend.alias, wait=20) as again:
         assert again.fencing_token > lease.fencing_token
     assert line(backend, name) == []

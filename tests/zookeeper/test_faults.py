@@ -12,9 +12,10 @@ import pytest
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.values import Grant, Refusal
+from tests.claims import claim, granted, soon, started
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, claim, granted, line, started, until
+from tests.zookeeper.tools import Opener, line
 
 LONG = 20.0
 
@@ -70,8 +71,8 @@ def test_a_creation_that_hangs_is_withdrawn(
         lock(name, using=backend.alias).acquire(wait=0)
     fault.wait()
     proxy.mend()
-    until(lambda: backend._session.up)
-    until(lambda: line(backend, name) == [])
+    soon(lambda: backend._session.up)
+    soon(lambda: line(backend, name) == [])
     with lock(name, using=backend.alias, wait=5):
         pass
     assert len(backend._places) == 0
@@ -121,15 +122,15 @@ def test_a_connection_that_was_cut_for_less_than_the_session(
     lease = lock(name, using=backend.alias).acquire()
     assert lease is not None
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
-    until(lambda: len(backend._places._watches) == 1)
+    soon(lambda: len(backend._places._watches) == 1)
     before = line(backend, name)
     proxy.cut()
-    until(lambda: not backend._session.up)
+    soon(lambda: not backend._session.up)
     lease.check()
     assert 0 < lease.remaining() < 10.0  # no longer the ttl alone
     time.sleep(0.3)
     proxy.mend()
-    until(lambda: backend._session.up)
+    soon(lambda: backend._session.up)
     assert line(backend, name) == before
     assert backend._session.id == session
     lease.check()
@@ -177,7 +178,7 @@ def test_a_holder_that_is_cut_off_knows_before_another_has_its_lock(
         lease.check()
     theirs.check()
     proxy.mend()
-    until(lambda: backend._session.up)
+    soon(lambda: backend._session.up)
     assert len(line(other, name)) == 1
     theirs.release()
     # And the first one's process goes on with a session of its own.
@@ -194,10 +195,10 @@ def test_a_server_that_is_restarted_with_its_data(
     lease = lock(name, using=backend.alias, ttl=60).acquire()
     assert lease is not None
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=60)))
-    until(lambda: len(backend._places._watches) == 1)
+    soon(lambda: len(backend._places._watches) == 1)
     server.kill()
     server.start()
-    until(lambda: backend._session.up)
+    soon(lambda: backend._session.up)
     lease.renew()
     lease.release()
     thread.join(LONG)
@@ -220,6 +221,6 @@ def test_a_server_that_hangs_is_not_waited_for(
         lock(name, using=backend.alias).acquire(wait=LONG)
     assert time.monotonic() - began < 2.0
     server.resume()
-    until(lambda: line(backend, name) == [])
+    soon(lambda: line(backend, name) == [])
     with lock(name, using=backend.alias, wait=5):
         pass

@@ -14,8 +14,9 @@ from django_distlock import Lease, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.testing.taps import tap
 from django_distlock.values import Grant, Refusal
+from tests.claims import claim, granted, soon, started
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, ask, claim, granted, line, started, until
+from tests.zookeeper.tools import Opener, ask, line
 
 LONG = 20.0
 
@@ -255,7 +256,7 @@ def test_the_server_removes_locks_that_nobody_uses(name: str, opened: Opener) ->
         time.sleep(0.3)
         assert ask(backend, "Exists", path, None) is not None  # somebody stands in it
         backend.release(mine)
-        until(lambda: ask(backend, "Exists", path, None) is None)
+        soon(lambda: ask(backend, "Exists", path, None) is None)
         assert granted(backend, mine) > first
 
 
@@ -275,14 +276,14 @@ def test_held_shows_the_waiters_in_order(server: ZooKeeper, opened: Opener, name
             )
             thread.start()
             threads.append(thread)
-            until(partial(stand, number + 2))
+            soon(partial(stand, number + 2))
         (info,) = backend.held()
         assert info.waiters == 3
         assert [each.thread for each in info.waiting] == ["waiter 0", "waiter 1", "waiter 2"]
         for thread in threads:
             thread.join(0.01)
     for _ in threads:
-        until(lambda: got)
+        soon(lambda: got)
         lease = got.pop(0)
         assert lease is not None
         lease.release()

@@ -22,10 +22,11 @@ from django_distlock.backends.zookeeper.places import Place
 from django_distlock.backends.zookeeper.steps import Talk
 from django_distlock.testing.processes import Process
 from django_distlock.values import Claim, Grant, Refusal
+from tests.claims import claim, granted, soon, started
 from tests.contract.connections import sockets_to
 from tests.faults.storm import Guarded
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, ask, claim, granted, line, started, until
+from tests.zookeeper.tools import Opener, ask, line
 from tests.zookeeper_servers import SESSION
 
 LONG = 20.0
@@ -42,7 +43,7 @@ def test_a_session_that_ends_ends_every_lease_at_once(
         assert lease is not None
         lease.on_lost(lambda each: lost.append(each.name))
     expire(server, backend)
-    until(lambda: len(lost) == 3)
+    soon(lambda: len(lost) == 3)
     for lease in leases:
         assert lease is not None
         with pytest.raises(LeaseLostError):
@@ -60,7 +61,7 @@ def expire(server: ZooKeeper, backend: ZooKeeperBackend) -> None:
     thief.start()
     thief.stop()
     thief.close()
-    until(lambda: backend._session.up and backend._session.id != session)
+    soon(lambda: backend._session.up and backend._session.id != session)
 
 
 def finished(backend: ZooKeeperBackend, talk: Talk[Any], requests: list[Any]) -> Any:
@@ -85,7 +86,7 @@ def test_an_answer_that_is_read_when_its_session_has_ended_grants_nothing(
         assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
         assert backend.queue(mine, 0.01, None)
         assert other.release(before)
-        until(lambda: backend._ready(place_of(backend, mine)))  # its turn has come
+        soon(lambda: backend._ready(place_of(backend, mine)))  # its turn has come
         talk = backend._steps.acquire(mine, join=True)
         expire(server, backend)
         token = granted(other, theirs)
@@ -148,7 +149,7 @@ def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
     granted(backend, mine)
     talk = backend._steps.renew([mine])
     answers = backend._session.ask(next(talk), 5.0)
-    until(lambda: backend._places.get(mine.owner) is None)
+    soon(lambda: backend._places.get(mine.owner) is None)
     with pytest.raises(StopIteration) as stop:
         talk.send(answers)
     assert stop.value.value == [False]
@@ -228,7 +229,7 @@ def test_a_closed_alias_leaves_no_session(server: ZooKeeper, opened: Opener, nam
     assert session in dump
     assert mine.owner in dump
     locks[backend.alias].close()
-    until(lambda: session not in server.ask("dump"))
+    soon(lambda: session not in server.ask("dump"))
     assert mine.owner not in server.ask("dump")
 
 

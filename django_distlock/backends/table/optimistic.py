@@ -20,6 +20,7 @@ from .statements import Row, Statements
 __all__ = ["FIELDS", "Optimistic", "Seen", "fresh_token", "length"]
 
 TURNS = 3  # of an attempt: to make the row, to try to win it, and to see who was faster
+MANY = 20  # turns in which a row could be neither seen nor made: no race with a cleaning any more
 FIELDS = COLUMNS.split(", ")
 
 
@@ -93,21 +94,23 @@ class Optimistic(Statements):
         look_first: bool = False,
         patience: float | None = None,
     ) -> Grant | Refusal:
-        errors = []
-        for _ in range(TURNS):
+        error: IntegrityError | None = None
+        for turn in range(1, MANY + 1):
             seen = self.look(connection, claim.key)
             if seen is None:
-                if (error := self.make(connection, claim, patience)) is not None:
-                    errors.append(error)
-                continue
-            mine = seen.owner == claim.owner
-            if seen.held() and not mine:
-                return seen.refusal()
-            token = seen.token if mine else max(seen.token + 1, seen.now)
-            if self.take(connection, claim, seen, token, patience):
-                return Grant(token, claim.ttl)
-        if len(errors) == TURNS:
-            raise errors[-1]  # no race: there never was a row
+                error = self.make(connection, claim, patience)
+            else:
+                error = None
+                mine = seen.owner == claim.owner
+                if seen.held() and not mine:
+                    return seen.refusal()
+                token = seen.token if mine else max(seen.token + 1, seen.now)
+                if self.take(connection, claim, seen, token, patience):
+                    return Grant(token, claim.ttl)
+            if turn >= (TURNS if error is None else MANY):
+                break
+        if error is not None:
+            raise error
         return Refusal()
 
     def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
