@@ -1,6 +1,7 @@
-"""The program of another process of the contract suite: ``python -m ... WORLD ALIAS DATABASES``.
+"""The program of the other processes of the contract suite: ``python -m ... DATABASES SOCKET``.
 
-It reads a request a line, as JSON, and answers with a line. It ends when its input does.
+It is a nursery, which forks a process for each WORLD and ALIAS that it is told. That one reads a
+request a line, as JSON, and answers with a line. It ends when its input does.
 """
 
 from __future__ import annotations
@@ -136,8 +137,12 @@ if __name__ == "__main__":
     import django
     from django.conf import settings
 
+    from .nursery import serve
+
     # The databases of the tests, which are others than those that the settings name.
-    for database, name in json.loads(sys.argv[3]).items():
+    for database, name in json.loads(sys.argv[1]).items():
         settings.DATABASES[database]["NAME"] = name
     django.setup()
-    asyncio.run(main(*sys.argv[1:3]))
+    from . import worlds  # noqa: F401 - so that each process need not import it
+
+    serve(int(sys.argv[2]), lambda kind, alias: asyncio.run(main(kind, alias)))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import subprocess
-import sys
+import signal
+import socket
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from django.db import connections
 
 from .. import exceptions
 from .counting import Round, Task
+from .nursery import Nursery
 
 __all__ = ["Process", "ProcessEnded"]
 
@@ -33,13 +35,8 @@ class Process:
 
     def __init__(self, kind: str, alias: str) -> None:
         names = {name: str(conf["NAME"]) for name, conf in connections.settings.items()}
-        self._popen = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", HELPER, kind, alias, json.dumps(names)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+        self.pid, self._line = Nursery.of(HELPER, json.dumps(names)).born(kind, alias)
+        self._answers = self._line.makefile("r", encoding="utf-8")
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._read)
@@ -54,14 +51,19 @@ class Process:
         await asyncio.to_thread(self._end, exc is not None)
 
     def _end(self, by_force: bool) -> None:
+        if self._line.fileno() < 0:
+            return  # it was killed
         if by_force:
-            self._popen.kill()
-        self._popen.communicate(timeout=30)
+            os.kill(self.pid, signal.SIGKILL)
+        else:
+            self._line.shutdown(socket.SHUT_WR)
+        self._line.settimeout(30)
+        with self._line, self._answers, contextlib.suppress(ConnectionResetError):
+            self._answers.read()  # until it has ended
 
     async def kill(self) -> None:
         """Kill it (SIGKILL); it has no time for anything."""
-        self._popen.kill()
-        await asyncio.to_thread(self._popen.wait)
+        await asyncio.to_thread(self._end, by_force=True)
 
     async def ask(self, do: str, **arguments: Any) -> Any:
         """Send a request and return the answer; errors of locks are raised here."""
@@ -70,12 +72,13 @@ class Process:
 
     def tell(self, do: str, **arguments: Any) -> None:
         """Send a request whose answer nobody reads."""
-        stdin = cast("Any", self._popen.stdin)
-        stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        stdin.flush()
+        self._line.sendall((json.dumps({"do": do, **arguments}) + "\n").encode())
 
     def _read(self) -> Any:
-        line = cast("Any", self._popen.stdout).readline()
+        try:
+            line = self._answers.readline()
+        except ConnectionResetError:  # it left something unread
+            line = ""
         if not line:
             raise ProcessEnded
         answer = json.loads(line)

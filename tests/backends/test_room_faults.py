@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -121,7 +122,7 @@ def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> N
 def test_a_stopped_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
     async def main() -> None:
         async with one_in_the_room(alias, store, name, ttl=0.8) as (first, other):
-            other._popen.send_signal(signal.SIGSTOP)
+            os.kill(other.pid, signal.SIGSTOP)
             try:
                 waiting = asyncio.create_task(lock(name, using=alias).aacquire())
                 await until_in_line(alias)
@@ -132,7 +133,7 @@ def test_a_stopped_keeper_of_the_room_holds_nobody_up(alias: str, store: str, na
                 assert time.monotonic() - freed < QUEUE_LIMIT + MARGIN
                 await lease.arelease()
             finally:
-                other._popen.send_signal(signal.SIGCONT)
+                os.kill(other.pid, signal.SIGCONT)
             assert await asyncio.to_thread(other._read) is not None
 
     asyncio.run(main())

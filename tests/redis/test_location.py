@@ -48,7 +48,7 @@ def test_what_is_wrong_is_named(
 ) -> None:
     with pytest.raises(InvalidLockBackendError, match=said) as caught:
         opened(location, **options)
-    assert "DISTLOCKS['redis-" in str(caught.value)
+    assert "DISTLOCKS['redisbackend-" in str(caught.value)
 
 
 def test_a_password_is_not_shown(opened: Opener) -> None:

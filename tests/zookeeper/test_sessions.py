@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -117,10 +118,10 @@ def test_a_waiter_that_was_stopped_for_longer_than_its_session(name: str) -> Non
                 while len(line(backend, name)) < 2:
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.1)
-                process._popen.send_signal(signal.SIGSTOP)
+                os.kill(process.pid, signal.SIGSTOP)
             lease = await asyncio.to_thread(lock(name, using="zookeeper", wait=30).acquire)
             assert lease is not None
-            process._popen.send_signal(signal.SIGCONT)
+            os.kill(process.pid, signal.SIGCONT)
             reading = asyncio.create_task(asyncio.to_thread(process._read))
             await asyncio.sleep(0.3)
             assert not reading.done()
