@@ -121,6 +121,8 @@ class Guard(ABC, Generic[T]):
             held.push(self, entered)
         except BaseException:
             held.forget(self, entered)  # interrupted: no block begins that would take it off
+            for lease in self._leases(got):
+                lease._drop()
             raise
 
     def __exit__(

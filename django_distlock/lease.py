@@ -251,8 +251,11 @@ class Lease(Saves):
     def _drop(self) -> None:
         """Give the lease up without waiting for the store: it is released in the background."""
         self._done = True
-        if self._hold.leave(State.ACTIVE, State.RELEASED, "it was given up"):
-            abandon(self._hold.backend, self._hold.claim, self._hold.place)
+        hold = self._hold
+        if hold.count > 1:
+            hold.count -= 1  # a block around it goes on
+        elif hold.leave(State.ACTIVE, State.RELEASED, "it was given up"):
+            abandon(hold.backend, hold.claim, hold.place)
 
     # -- to another process ------------------------------------------------------------------------
 

@@ -160,17 +160,21 @@ class Lock(Guard[Lease], Decorates):
                 after = answer.remaining
                 yield self._told(lock_contended, name, waited=waited, retry_after=after)
             raise self._refused(backend, claim, answer, patience)
-        hold = Hold(
-            backend,
-            claim,
-            answer,
-            acquired=started + waited,
-            renewing=backend.conf.renew if self.renew is UNSET else self.renew,
-            max_hold=self._max_hold(backend),
-            label=self.label,
-        )
-        lease = Lease(hold)
-        watchdog.watch(hold)
+        try:
+            hold = Hold(
+                backend,
+                claim,
+                answer,
+                acquired=started + waited,
+                renewing=backend.conf.renew if self.renew is UNSET else self.renew,
+                max_hold=self._max_hold(backend),
+                label=self.label,
+            )
+            lease = Lease(hold)
+            watchdog.watch(hold)
+        except BaseException:
+            abandon(backend, claim, place)  # interrupted, and granted already
+            raise
         try:
             if blocks:
                 hold.count = 0  # no block of the program's, but the transaction holds it

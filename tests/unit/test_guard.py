@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import weakref
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,9 +19,7 @@ from django_distlock import (
     lock,
     lock_all,
 )
-from django_distlock import held as registry
 from django_distlock.flow import Call, Flow
-from django_distlock.held import pop
 from django_distlock.signals import Tell, lock_acquired
 
 from .tools import Down, UnitBackend, drain, eventually, in_thread, without_gc
@@ -224,63 +220,6 @@ def test_a_flow_dropped_while_it_is_told_of_the_grant_frees_it(backend: UnitBack
     finally:
         lock_acquired.disconnect(receive)
     assert eventually(lambda: not backend.holds("a"))
-
-
-def test_an_interruption_while_it_is_told_of_the_grant_frees_it(backend: UnitBackend) -> None:
-    def receive(**given: Any) -> None:
-        raise KeyboardInterrupt
-
-    lock_acquired.connect(receive)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            lock("a", using=backend.alias).acquire()
-    finally:
-        lock_acquired.disconnect(receive)
-    assert not backend.holds("a")
-
-
-def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBackend) -> None:
-    # Ctrl-C or a soft time limit comes when the lease has been put on the stack and the block has
-    # not begun: nobody would ever take it off, and it would be renewed for ever.
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code is registry.push.__code__:
-            if event == "return":
-                raise KeyboardInterrupt
-            return trace
-        return trace if frame.f_code.co_name == "__enter__" else None
-
-    mine = lock("a", using=backend.alias, ttl=0.3)
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            mine.__enter__()
-    finally:
-        sys.settrace(before)
-    left = pop(mine)
-    assert left is None, "the lease stays entered"
-    assert eventually(lambda: not backend.holds("a"), 2.0)
-
-
-def test_an_interruption_before_a_block_is_entered_spares_the_one_around_it(
-    backend: UnitBackend,
-) -> None:
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code is registry.push.__code__:
-            raise KeyboardInterrupt
-        return trace
-
-    mine = lock("a", using=backend.alias, reentrant=True)
-    with mine as outer:
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                mine.__enter__()
-        finally:
-            sys.settrace(before)
-        outer.check()
-    assert outer.remaining() == 0
 
 
 def test_a_group_that_is_thrown_away_at_its_end_is_released_in_the_background(

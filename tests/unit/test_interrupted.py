@@ -1,0 +1,87 @@
+"""An interruption between the grant and the block: the lock does not stay with nobody."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from django_distlock import held as registry
+from django_distlock import lock
+from django_distlock.held import pop
+from django_distlock.signals import lock_acquired
+from django_distlock.watchdog import watchdog
+
+from .tools import UnitBackend, eventually
+
+
+def test_an_interruption_while_it_is_told_of_the_grant_frees_it(backend: UnitBackend) -> None:
+    def receive(**given: Any) -> None:
+        raise KeyboardInterrupt
+
+    lock_acquired.connect(receive)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lock("a", using=backend.alias).acquire()
+    finally:
+        lock_acquired.disconnect(receive)
+    assert not backend.holds("a")
+
+
+def test_an_interruption_between_the_grant_and_the_lease_frees_it(
+    backend: UnitBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(hold: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watchdog, "watch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lock("a", using=backend.alias, ttl=60).acquire()
+    assert eventually(lambda: not backend.holds("a"))
+
+
+def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBackend) -> None:
+    # Ctrl-C or a soft time limit comes when the lease has been put on the stack and the block has
+    # not begun: nobody would ever take it off, and it would be renewed for ever.
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code is registry.push.__code__:
+            if event == "return":
+                raise KeyboardInterrupt
+            return trace
+        return trace if frame.f_code.co_name == "__enter__" else None
+
+    mine = lock("a", using=backend.alias, ttl=60)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            mine.__enter__()
+    finally:
+        sys.settrace(before)
+    left = pop(mine)
+    assert left is None, "the lease stays entered"
+    assert eventually(lambda: not backend.holds("a"), 2.0)
+
+
+def test_an_interruption_before_a_block_is_entered_spares_the_one_around_it(
+    backend: UnitBackend,
+) -> None:
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code is registry.push.__code__:
+            raise KeyboardInterrupt
+        return trace
+
+    mine = lock("a", using=backend.alias, reentrant=True)
+    with mine as outer:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                mine.__enter__()
+        finally:
+            sys.settrace(before)
+        outer.check()
+    assert outer.remaining() == 0
+    assert not backend.holds("a")
