@@ -10,6 +10,7 @@ import pytest
 from django.db import connections
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
+from django_distlock.testing.taps import tap
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,
@@ -153,8 +154,17 @@ def test_nothing_of_ours_is_left_to_the_next_client(
 
 
 @pytest.mark.parametrize("kind", ["table"])
-def test_the_table_backend_has_no_waiting_room(alias: str) -> None:
-    assert locks[alias].queues is False
+def test_the_table_backend_has_no_waiting_room(alias: str, name: str) -> None:
+    """Who waits looks again and again, and is served."""
+    lease = taken(name)
+    backend = locks[alias]
+    with tap(backend, "queue") as queued, tap(backend, "try_acquire") as looks:
+        waiter = Elsewhere(lambda: taken(name, wait=20).release()).start()
+        assert soon(lambda: looks.answered >= 3)
+        lease.release()
+        waiter.result()
+    assert queued.begun == 0
+    assert backend.notifies is False
 
 
 @pytest.mark.parametrize("kind", ["row"])
