@@ -151,6 +151,21 @@ def test_portable_waiters_poll(store: str, name: str) -> None:
         first.release()
 
 
+@pytest.mark.parametrize("options", [{"WAITING": "poll"}, {"WAITING": "queue"}, {}], ids=str)
+def test_waiters_queue_unless_told_to_poll(store: str, name: str, options: dict[str, str]) -> None:
+    """Either way they are served."""
+    queues = options.get("WAITING") != "poll"
+    with lock_alias("told", LOCATION=store, OPTIONS=options, WAIT=LIMIT) as alias:
+        first = taken_elsewhere(name, alias)
+        with tap(table(alias), "queue") as queued, tap(table(alias), "try_acquire") as looks:
+            thread = Elsewhere(lambda: taken(name, alias).release()).start()
+            eventually(lambda: looks.answered >= 3)  # the first in a room looks often, too
+            assert table(alias).notifies == queues
+            first.release()
+            thread.result()
+        assert (queued.begun > 0) == queues
+
+
 @pytest.mark.parametrize("waiting", [None, "queue"])
 @pytest.mark.parametrize("how", ["pooler", "pool"])
 def test_behind_a_pooler_waiters_poll_unless_told(
