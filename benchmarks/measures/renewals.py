@@ -45,7 +45,7 @@ def _hold(pipe: Connection, leases: int, seconds: float, ttl: float) -> dict[str
         "acquired_in": round(acquiring, 1),
         "cpu_percent": round(100 * used / passed, 1),
         "rss_mb": round(grown / 2**20, 1),
-        "least_remaining": round(worst, 1),
+        "least_remaining": round(worst, 3),
         "lost": lost,
         "missing_in_store": leases - in_store,
     }

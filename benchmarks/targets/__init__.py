@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import ge, gt, le
 
 from ..bench import Row
 from .consul import judge_consul
@@ -23,6 +24,7 @@ _JUDGES: dict[str, Callable[[Rows, str], Found]] = {
     "etcd": judge_etcd,
     "zookeeper": judge_zookeeper,
 }
+_REACHED: dict[str, Callable[[float, float], bool]] = {">=": ge, ">": gt, "<=": le}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Verdict:
     @property
     def reached(self) -> bool:
         """Whether the figure is as wanted."""
-        return self.got >= self.wanted if self.sign == ">=" else self.got <= self.wanted
+        return _REACHED[self.sign](self.got, self.wanted)
 
     @property
     def off_by(self) -> str:

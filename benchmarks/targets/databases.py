@@ -90,5 +90,8 @@ def _failing(rows: Rows, served: bool) -> Found:
 def _renewals(rows: Rows, served: bool) -> Found:
     ours = rows.get("renewals", OURS)
     if ours:
-        yield f"lost of {ours['leases']} renewed leases", "<=", 0.0, ours["lost"]
-        yield f"% of a core for {ours['leases']} renewed leases", "<=", 25.0, ours["cpu_percent"]
+        leases = f"{ours['leases']} renewed leases"
+        yield f"lost of {leases}", "<=", 0.0, ours["lost"]
+        yield f"renewed on time: least s left of {leases}", ">", 0.0, ours["least_remaining"]
+        yield f"missing in the store of {leases}", "<=", 0.0, ours["missing_in_store"]
+        yield f"% of a core for {leases}", "<=", 25.0, ours["cpu_percent"]

@@ -9,7 +9,7 @@ from ..bench import Row
 __all__ = ["Found", "Rows", "rates"]
 
 Found = Iterator[tuple[str, str, float, float]]
-"""What was measured, ">=" or "<=", what is wanted, and what was got."""
+"""What was measured, ">=", ">" or "<=", what is wanted, and what was got."""
 
 
 class Rows:
