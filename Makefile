@@ -32,7 +32,7 @@ help:
 	@echo 'make bench                 measure, beside the bare statements and other libraries'
 	@echo 'make bench ARGS="--only pairs --json out.json"'
 	@echo 'make faults                break servers and clients under load, and judge the history'
-	@echo 'make soak MINUTES=60       the same for long, shared out among the backends and stores'
+	@echo 'make soak MINUTES=60       the same and the storms of kills for long, each its share of the minutes'
 	@echo 'make lint | type | format  one tool alone'
 	@echo 'make clean                 remove all that these commands made'
 
@@ -62,9 +62,18 @@ bench:
 	@scripts/setup bench $(MEASURED)
 	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) $(ARGS)
 
-# Each kind of harm on each backend and store; `soak` shares the minutes out and keeps what was seen.
+# Each kind of harm on each backend and store; `soak` adds the storms, shares the minutes out among
+# all, and keeps what was seen. A file that is named is run, so what needs a store is named with it.
 MINUTES ?= 60
-PROOFS := tests/faults/test_proof.py tests/etcd/test_proof.py
+PROOFS := tests/faults/test_proof.py
+STORMS := tests/faults/test_storm.py
+ifneq ($(filter redis,$(STORES)),)
+STORMS += tests/redis/test_storm.py tests/redis/test_redlock_storm.py
+endif
+ifneq ($(filter etcd,$(STORES)),)
+PROOFS += tests/etcd/test_proof.py
+STORMS += tests/etcd/test_faults.py::test_holders_and_waiters_killed_and_stopped
+endif
 faults:
 	@scripts/setup test $(STORES)
 	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest tests/faults/test_checker.py $(PROOFS) $(ARGS)
@@ -72,7 +81,7 @@ faults:
 soak:
 	@scripts/setup test $(STORES)
 	DISTLOCK_TEST_STORES='$(STORES)' DISTLOCK_PROOF_MINUTES='$(MINUTES)' \
-	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) -m pytest $(PROOFS) $(ARGS)
+	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) -m pytest $(PROOFS) $(STORMS) $(ARGS)
 	@echo 'What was seen is in proof.jsonl'
 
 lint:

@@ -15,6 +15,7 @@ from django_distlock.values import Grant
 from tests.claims import claim, granted, soon, started
 from tests.etcd.tools import Opener, place_of
 from tests.faults import storm
+from tests.faults.shares import ETCD_STORMS
 from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder
 from tests.faults.weather import SECONDS, begin, end
@@ -269,11 +270,12 @@ def test_a_holder_that_stood_still_for_less(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 120)
-def test_holders_and_waiters_killed_and_stopped(server: Etcd, tmp_path: Path) -> None:
+@pytest.mark.parametrize("alias", ETCD_STORMS)
+def test_holders_and_waiters_killed_and_stopped(alias: str, server: Etcd, tmp_path: Path) -> None:
     """No two holders, no token twice; keys and leases of the dead are gone in time."""
-    backend = locks["etcd"]
+    backend = locks[alias]
     late = backend.max_ttl(storm.TTL) - storm.TTL + backend.grace
-    with begin("etcd", tmp_path, DISTLOCK_STORM_GRANTS="3") as run:
+    with begin(alias, tmp_path, DISTLOCK_STORM_GRANTS="3") as run:
         end(run, tmp_path, late, least=3)
     soon(lambda: backend.inspect("storm") is None)
 

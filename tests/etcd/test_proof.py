@@ -12,11 +12,12 @@ from django.conf import settings
 from django_distlock import locks
 from tests.etcd_servers import VARIABLE
 from tests.faults.proof.nemesis import of_proxy, of_server
-from tests.faults.test_proof import SECONDS, TTL, backend_of, prove
+from tests.faults.shares import SHARE
+from tests.faults.test_proof import TTL, backend_of, prove
 from tests.proxy import Proxy
 from tests.servers import Etcd, EtcdCluster
 
-pytestmark = pytest.mark.timeout(SECONDS + 240)
+pytestmark = pytest.mark.timeout(SHARE + 240)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """Every backend under clients that are killed and stores that fail: the history is judged.
 
-``DISTLOCK_PROOF_MINUTES`` are shared out among them; by default each lasts until each kind of harm
-has happened once. ``DISTLOCK_PROOF_SEED`` repeats what a failing run printed: the same plans and
-the same harm in the same order, though not the same moments. ``DISTLOCK_PROOF_REPORT`` is a file
-to which each run adds what it saw.
+Each lasts for its share of ``DISTLOCK_PROOF_MINUTES``, see `shares`; by default until each kind of
+harm has happened once. ``DISTLOCK_PROOF_SEED`` repeats what a failing run printed: the same plans
+and the same harm in the same order, though not the same moments. ``DISTLOCK_PROOF_REPORT`` is a
+file to which each run adds what it saw.
 """
 
 from __future__ import annotations
@@ -29,30 +29,16 @@ from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
 from tests.faults.proof.nemesis import Harm, of_proxy, of_server
 from tests.faults.proof.run import Run
+from tests.faults.shares import IN_CONSUL, IN_QUORUM, IN_REDIS, IN_ZOOKEEPER, SHARE, SQL
 from tests.faults.test_storm import database
 from tests.proxy import Proxy
-from tests.servers import Server, chosen
+from tests.servers import Server
 
-MINUTES = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0"))
 REPORT = os.environ.get("DISTLOCK_PROOF_REPORT", "")
 SEED = int(os.environ.get("DISTLOCK_PROOF_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
 TTL = 0.6
 
-SQL = [
-    (technique, store)
-    for technique in ("", "version-", "row-", "portable-")
-    for store in chosen()
-    if store in SERVERS or (store == "sqlite" and technique != "row-")
-]
-"""Each technique and database."""
-
-IN_REDIS = ["redis", "scriptless-redis"] if "redis" in chosen() else []
-IN_QUORUM = ["redlock"] if "redis" in chosen() else []
-IN_CONSUL = ["consul"] if "consul" in chosen() else []
-IN_ZOOKEEPER = ["zookeeper"] if "zookeeper" in chosen() else []
-SECONDS = MINUTES * 60 / max(1, len([*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER]))
-
-pytestmark = pytest.mark.timeout(SECONDS + 240)
+pytestmark = pytest.mark.timeout(SHARE + 240)
 
 
 @contextmanager
@@ -81,7 +67,7 @@ def prove(
         backend.alias,
         folder,
         seed=SEED,
-        seconds=SECONDS,
+        seconds=SHARE,
         promise=Promise(ttl=TTL, vanished=vanished, recovery=backend.command_timeout),
         harms=harms,
         environment=environment,

@@ -1,6 +1,7 @@
 """Holders and waiters killed and stopped at random: never two holders, no long gap, no remains.
 
-``DISTLOCK_STORM_SECONDS`` says for how long it storms; the default is for the suite.
+``DISTLOCK_STORM_SECONDS`` says for how long it storms; `make soak` gives each storm its share of
+the minutes, and the default is for the suite.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from django_distlock import locks
 from django_distlock.backends.table import TableBackend
 from django_distlock.backends.table.serverdoor import room_of
 from django_distlock.backends.table.sql import MARIADB
-from tests.backends.tools import LIMIT, STORES, database_alias, sessions, soon
+from tests.backends.tools import LIMIT, database_alias, sessions, soon
 from tests.conftest import SERVERS
 from tests.faults.judging import judge
+from tests.faults.shares import SQL_STORMS
 from tests.faults.weather import SECONDS, begin, end
 
 
 @pytest.mark.timeout(SECONDS + 120)
-@pytest.mark.parametrize("path", ["", "portable-"], ids=["own", "portable"])
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(("path", "store"), SQL_STORMS)
 def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path: Path) -> None:
     settings = database(store, tmp_path)
     with begin(f"{path}stormy", tmp_path, DISTLOCK_TEST_DATABASES=json.dumps(settings)) as run:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from tests.faults import storm
 from tests.faults.judging import judge, read
+from tests.faults.shares import SHARE
 
-SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "4"))
-"""For how long it storms; the default is for the suite."""
+SHORT = 4.0
+"""Seconds of a storm in the suite."""
+SECONDS = float(os.environ.get("DISTLOCK_STORM_SECONDS", "0")) or max(SHORT, SHARE)
+"""For how long it storms: as long as is said, or its share of the minutes of a long run."""
 SWITCHES = 10
 """Processes that have to be woken, one after the other, before a dead holder's lock is taken."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_distlock.backends.redlock import RedlockBackend
+from tests.faults.shares import QUORUM_STORMS
 from tests.faults.weather import SECONDS, begin, end
 from tests.redlock import NODES
 from tests.servers import chosen
@@ -20,7 +21,7 @@ class TestStorm:
     __test__ = "redis" in chosen()
 
     @pytest.mark.timeout(SECONDS + 120)
-    @pytest.mark.parametrize("alias", ["redlock-3", "redlock"])
+    @pytest.mark.parametrize("alias", QUORUM_STORMS)
     def test_a_storm_over_a_flapping_minority(self, alias: str, tmp_path: Path) -> None:
         nodes = NODES[:3] if alias == "redlock-3" else NODES
         chance = random.Random(7)

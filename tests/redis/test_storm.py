@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_distlock.backends.redis import RedisBackend
+from tests.faults.shares import IN_REDIS
 from tests.faults.weather import SECONDS, begin, end
 from tests.redis.tools import keys
 from tests.servers import Redis
@@ -16,7 +17,7 @@ LEFT = 5.0  # seconds in which what the dead have left has to be gone
 
 
 @pytest.mark.timeout(SECONDS + 120)
-@pytest.mark.parametrize("alias", ["redis", "scriptless-redis"])
+@pytest.mark.parametrize("alias", IN_REDIS)
 def test_holders_and_waiters_killed_and_stopped(alias: str, server: Redis, tmp_path: Path) -> None:
     server.execute("FLUSHALL")
     with begin(alias, tmp_path) as run:

@@ -1,0 +1,35 @@
+"""Which proofs and storms there are, and how the minutes of `make soak` are shared among them.
+
+``DISTLOCK_PROOF_MINUTES`` are shared out among all alike. Without them a proof lasts until each
+kind of harm has happened once, and a storm for a few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tests.servers import DATABASES, chosen, databases
+
+SQL = [
+    (technique, store)
+    for technique in ("", "version-", "row-", "portable-")
+    for store in databases()
+    if store in DATABASES or technique != "row-"
+]
+"""Each technique and database."""
+
+IN_REDIS = ["redis", "scriptless-redis"] if "redis" in chosen() else []
+IN_QUORUM = ["redlock"] if "redis" in chosen() else []
+IN_CONSUL = ["consul"] if "consul" in chosen() else []
+IN_ZOOKEEPER = ["zookeeper"] if "zookeeper" in chosen() else []
+IN_ETCD = ["etcd", "etcd-cluster"] if "etcd" in chosen() else []
+PROOFS = [*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER, *IN_ETCD]
+
+SQL_STORMS = [(path, store) for path in ("", "portable-") for store in databases()]
+QUORUM_STORMS = ["redlock-3", "redlock"] if "redis" in chosen() else []
+ETCD_STORMS = ["etcd"] if "etcd" in chosen() else []
+STORMS = [*SQL_STORMS, *IN_REDIS, *QUORUM_STORMS, *ETCD_STORMS]
+
+MINUTES = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0"))
+SHARE = MINUTES * 60 / max(1, len(PROOFS) + len(STORMS))
+"""Seconds for each of them; 0 without any minutes."""
