@@ -3,11 +3,13 @@
 #   STORES   what `make test` and `make bench` run against; every store but sqlite is a real server,
 #            started for them on a private port. redlock, five Redis servers, is only measured
 #   ARGS     more arguments for the demo, pytest or the benchmarks
+#   QUICK    1: the benchmarks run for a moment, to see that all runs; no figures to quote
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
 ALL_STORES := sqlite postgresql mariadb redis etcd consul zookeeper
 STORES ?= $(ALL_STORES)
 ARGS ?=
+QUICK ?=
 RUN := .venv/bin/python
 empty :=
 comma := ,
@@ -30,6 +32,7 @@ help:
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
 	@echo 'make bench                 measure, beside the bare statements and other libraries'
+	@echo 'make bench QUICK=1         the same in a moment: it shows that all runs; no figures to quote'
 	@echo 'make bench ARGS="--only pairs --json out.json"'
 	@echo 'make faults                break servers and clients under load, and judge the history'
 	@echo 'make soak MINUTES=60       the same and the storms of kills for long, each its share of the minutes'
@@ -60,7 +63,8 @@ endif
 
 bench:
 	@scripts/setup bench $(MEASURED)
-	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) $(ARGS)
+	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) \
+	$(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
 # Each kind of harm on each backend and store; `soak` adds the storms, shares the minutes out among
 # all, and keeps what was seen. A file that is named is run, so what needs a store is named with it.
