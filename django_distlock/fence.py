@@ -215,7 +215,9 @@ def pass_fence(columns: Columns, fence: Fence, using: str, pks: Collection[objec
     To be called in a transaction, which keeps the rows from everybody else until its end: what it
     writes into them after this has passed the fence too.
     """
-    rows = columns.model._base_manager.using(using)
+    # A plain queryset: a versioned one would raise the version, which a save() then compares.
+    own = columns.model._base_manager.using(using)
+    rows: models.QuerySet[Any] = models.QuerySet(columns.model, own.query.chain(), using)
     keys = list(dict.fromkeys(pks))
     passed = 0
     for begin in range(0, len(keys), BATCH):

@@ -7,14 +7,15 @@ either, and where it would tell the managers' types they are written down.
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 
 from django_distlock import FencedManager, FencedQuerySet, FenceMarkField, FencingTokenField
 from django_distlock.models import FencedModel
+from django_distlock.versions import VersionedModel, VersionedQuerySet
 
-__all__ = ["TABLES", "Account", "Document", "Entry", "Plain", "Savings"]
+__all__ = ["TABLES", "Account", "Document", "Entry", "Loose", "Plain", "Savings", "Stock"]
 
 
 class Account(FencedModel):
@@ -104,4 +105,39 @@ class Plain(models.Model):
         return self.text
 
 
-TABLES: tuple[type[models.Model], ...] = (Account, Savings, Entry, Document, Plain)
+class StockQuerySet(VersionedQuerySet["Stock"], FencedQuerySet["Stock"]):  # type: ignore[override]
+    """Raises the version, and has `fenced`."""
+
+
+class Stock(VersionedModel, FencedModel):
+    """Has a version as well."""
+
+    title = models.CharField(max_length=300, unique=True)
+    amount = models.IntegerField(default=0)
+
+    objects: ClassVar[Any] = models.Manager.from_queryset(StockQuerySet)()
+
+    class Meta:
+        app_label = "fencing_tests"
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Loose(models.Model):
+    """Its fence may be empty, against what the checks say."""
+
+    text = models.TextField(default="")
+    token = FencingTokenField(null=True)  # type: ignore[misc]
+    mark = FenceMarkField(null=True)  # type: ignore[misc]
+
+    objects = FencedQuerySet["Loose"].as_manager()
+
+    class Meta:
+        app_label = "fencing_tests"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+TABLES: tuple[type[models.Model], ...] = (Account, Savings, Entry, Document, Plain, Stock, Loose)
