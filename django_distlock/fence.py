@@ -19,12 +19,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q
 
-from .exceptions import FenceRejectedError
+from .exceptions import FenceRejectedError, InvalidLockError
+from .text import shown
 from .values import Claim
 
 if TYPE_CHECKING:
@@ -67,6 +69,20 @@ class _Kept(models.Field[Any, Any] if TYPE_CHECKING else object):  # type: ignor
         # Migrations name the public place, so that this module may be moved.
         name, path, args, kwargs = super().deconstruct()
         return name, path.replace("django_distlock.fence.", "django_distlock."), args, kwargs
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """Refuse a column that may be empty: no condition compares what is not there."""
+        found: list[CheckMessage] = super().check(**kwargs)
+        if self.null:
+            found.append(
+                Error(
+                    f"A {type(self).__name__} is not null.",
+                    hint="Leave null out, and run makemigrations. See docs/reference/checks.md.",
+                    obj=self,
+                    id="distlock.E026",
+                )
+            )
+        return found
 
 
 class FencingTokenField(_Kept, _Number):
@@ -124,7 +140,13 @@ class Columns:
     def passes(self, fence: Fence) -> Q:
         """Return the condition under which ``fence`` may write a row."""
         same_lock = Q(**{self.mark: ""}) | Q(**{f"{self.mark}__startswith": fence.mark[:HALF]})
-        return Q(**{f"{self.token}__lt": fence.token}) & same_lock | Q(**self.stamp(fence))
+        older = Q(**{f"{self.token}__lt": fence.token})
+        # Refused by the check, but rows may have it: nobody has written them under a fence.
+        if self.model._meta.get_field(self.mark).null:
+            same_lock |= Q(**{f"{self.mark}__isnull": True})
+        if self.model._meta.get_field(self.token).null:
+            older |= Q(**{f"{self.token}__isnull": True})
+        return older & same_lock | Q(**self.stamp(fence))
 
     def stamp(self, fence: Fence) -> dict[str, Any]:
         """Return what a row holds that ``fence`` has written."""
@@ -185,9 +207,9 @@ def _sees_old_data(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _rejected(
-    columns: Columns, fence: Fence, found: list[tuple[object, int, str]]
+    columns: Columns, fence: Fence, found: list[tuple[object, int | None, str | None]]
 ) -> FenceRejectedError:
-    token = max(token for _, token, _ in found)
+    token = max(token or 0 for _, token, _ in found)
     if any(mark and mark[:HALF] != fence.mark[:HALF] for _, _, mark in found):
         why = "written under another lock, with whose tokens ours cannot be compared"
         remedy = (
@@ -199,10 +221,10 @@ def _rejected(
         why = f"written by {who} (token {token}, ours is {fence.token})"
         remedy = "Acquire the lock anew and begin again with what the rows hold now"
     pks = tuple(pk for pk, _, _ in found)
-    shown = ", ".join(str(pk) for pk in pks[:SHOWN]) + (", …" if len(pks) > SHOWN else "")
+    named = ", ".join(str(pk) for pk in pks[:SHOWN]) + (", …" if len(pks) > SHOWN else "")
     was = "was" if len(pks) == 1 else "were"
     return FenceRejectedError(
-        f"Nothing was written: {columns.model._meta.label} {shown} {was} {why}. {remedy}",
+        f"Nothing was written: {columns.model._meta.label} {named} {was} {why}. {remedy}",
         name=fence.name,
         alias=fence.alias,
         pks=pks,
@@ -249,7 +271,8 @@ class Saves(ABC):
 
         Raises LeaseLostError or LockNotHeldError when the lease is gone, FenceRejectedError when a
         newer holder has written the row, and the model's DoesNotExist when it was deleted; the
-        instance is then as it was. A new instance is inserted with the token.
+        instance is then as it was. A new instance is inserted with the token. What is no instance
+        raises InvalidLockError.
         """
         _save(self._fence(), instance, using=using, update_fields=update_fields)
 
@@ -272,6 +295,13 @@ def _save(
     update_fields: Collection[str] | None = None,
 ) -> None:
     """Save ``instance`` by its own `save()`, in one transaction with the write of the fence."""
+    if not isinstance(instance, models.Model):
+        raise InvalidLockError(
+            f"save() is given an instance of a model, not {shown(repr(instance))}: read it first, "
+            "or write by fenced(lease).update()",
+            name=fence.name,
+            alias=fence.alias,
+        )
     columns = columns_of(type(instance))
     using = using or router.db_for_write(type(instance), instance=instance)
     stamp = columns.stamp(fence)

@@ -22,7 +22,7 @@ from django_distlock import (
 from django_distlock.checks import check_fences
 from django_distlock.fence import columns_of
 from django_distlock.models import FencedModel
-from tests.fencing.models import TABLES, Account, Document, Plain, Proxy, Savings
+from tests.fencing.models import TABLES, Account, Document, Loose, Plain, Proxy, Savings
 from tests.fencing.tools import made_up, somebody
 
 
@@ -91,6 +91,14 @@ def test_parts_of_a_fence() -> None:
         assert words in text
     with pytest.raises(ImproperlyConfigured, match="tables of two models"):
         columns_of(Split)
+
+
+def test_a_fence_that_may_be_empty_is_refused() -> None:
+    found = [message for message in Loose.check() if message.id == "distlock.E026"]
+    assert [message.obj for message in found] == list(Loose._meta.local_fields[-2:])
+    assert "FencingTokenField is not null" in found[0].msg
+    fine = [each.id for table in (Account, Document) for each in table.check()]
+    assert "distlock.E026" not in fine
 
 
 @isolate_apps("tests.fencing")

@@ -12,7 +12,7 @@ from django.core.serializers.base import DeserializedObject
 from django.db import IntegrityError, connections, transaction
 from django.db.models.signals import post_save
 
-from django_distlock import FenceRejectedError
+from django_distlock import FenceRejectedError, InvalidLockError
 from tests.backends.tools import Undo, undone
 from tests.fencing.models import Account, Document, Savings
 from tests.fencing.tools import TOKEN, made_up, rivals, statements
@@ -181,6 +181,12 @@ def test_the_async_twin(account: Account, store: str) -> None:
     asyncio.run(main())
     assert in_store(account).fence == TOKEN
     connections.close_all()
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "row", Account, Account.objects])
+def test_what_is_no_instance(wrong: Any) -> None:
+    with pytest.raises(InvalidLockError, match=r"an instance of a model, not .*: read it first"):
+        made_up("a").save(wrong)
 
 
 # -- without a lease -------------------------------------------------------------------------------
