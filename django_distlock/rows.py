@@ -33,6 +33,20 @@ M = TypeVar("M", bound=Model)
 _BUSY = {"55P03", 1205, 1969}
 _DEADLOCK = {"40P01", 1213}
 
+_FEATURE = {
+    "nowait": "has_select_for_update_nowait",
+    "skip_locked": "has_select_for_update_skip_locked",
+    "of": "has_select_for_update_of",
+    "no_key": "has_select_for_no_key_update",
+}
+# What to do on a database without it.
+_INSTEAD = {
+    "nowait": "leave it (or wait=0) out, and its own limit holds",
+    "skip_locked": "leave it out, and wait for all rows",
+    "of": "leave it out, and the joined rows are locked too; or leave select_related() out",
+    "no_key": "leave it out, and rows that refer to these wait as well",
+}
+
 
 def lock_rows(
     queryset: QuerySet[M, M],
@@ -55,31 +69,41 @@ def lock_rows(
     transaction can go on after each of them but a dead lock on MariaDB, which undoes it all.
 
     Raises InvalidLockError outside of ``atomic()``, where nothing would stay locked, and
-    UnsupportedOperationError on a database without row locks, such as SQLite.
+    UnsupportedOperationError on a database without row locks, such as SQLite, or without what is
+    asked for: MariaDB has no ``of`` and no ``no_key``.
     """
-    connection = connections[queryset.db]
+    # That of writing, whatever a router says of reading.
+    using = queryset.select_for_update().db
+    connection = connections[using]
     check_contention(on_contention)
     limit = None if wait is UNSET else check_wait(wait)
     if limit == 0:
         nowait = True
     if (nowait and wait not in (UNSET, 0)) or (skip_locked and wait is not UNSET):
         raise InvalidLockError("wait is not given beside nowait or skip_locked, which do not wait")
+    if nowait and skip_locked:
+        raise InvalidLockError(
+            "nowait and skip_locked are not given together: nowait raises for rows that others "
+            "have locked, skip_locked leaves them out"
+        )
     if not connection.features.has_select_for_update:
         raise UnsupportedOperationError(
             f"{connection.display_name} has no row locks, and Django leaves FOR UPDATE out there "
-            "without a word: take a lock() around the transaction"
+            "without a word: take a lock() around the transaction",
+            alias=using,
         )
     if not connection.in_atomic_block:
         raise InvalidLockError(
-            f"lock_rows() is called inside of atomic(using={queryset.db!r}): the rows are locked "
+            f"lock_rows() is called inside of atomic(using={using!r}): the rows are locked "
             "until that transaction ends"
         )
+    _check_features(connection, nowait=nowait, skip_locked=skip_locked, of=of, no_key=no_key)
     rows = queryset.select_for_update(
         nowait=nowait, skip_locked=skip_locked, of=tuple(of), no_key=no_key
     )
     try:
         # In a savepoint: on PostgreSQL an error ends all that it is part of.
-        with transaction.atomic(using=queryset.db):
+        with transaction.atomic(using=using):
             if wait is UNSET or nowait:
                 return list(rows)
             with _limit(connection, limit):
@@ -91,6 +115,16 @@ def lock_rows(
         if isinstance(told, LockNotAcquiredError) and on_contention != "raise":
             return on_contention(told) if callable(on_contention) else []
         raise told from error
+
+
+def _check_features(connection: BaseDatabaseWrapper, **asked: object) -> None:
+    """Refuse what the database lacks, which Django says in an error of its own."""
+    for option, value in asked.items():
+        if value and not getattr(connection.features, _FEATURE[option]):
+            raise UnsupportedOperationError(
+                f"{connection.display_name} cannot lock rows with {option}: {_INSTEAD[option]}",
+                alias=connection.alias,
+            )
 
 
 @contextmanager
@@ -111,7 +145,8 @@ def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[N
         return
     if connection.vendor != "mysql" or not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
         raise UnsupportedOperationError(
-            f"wait cannot be limited on {connection.display_name}: use nowait"
+            f"wait cannot be limited on {connection.display_name}: use nowait",
+            alias=connection.alias,
         )
     longest = 1_000_000 if seconds is None else max(1, round(seconds + 0.5))
     most = 0 if seconds is None else seconds

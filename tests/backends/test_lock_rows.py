@@ -160,6 +160,7 @@ def test_outside_of_a_transaction_nothing_would_stay_locked(store: str, keys: li
 @pytest.mark.parametrize(
     "options",
     [
+        {"nowait": True, "skip_locked": True},
         {"nowait": True, "wait": 1},
         {"skip_locked": True, "wait": 1},
         {"wait": -1},
