@@ -74,11 +74,10 @@ def test_a_process_has_no_more_connections_than_it_may(store: str, name: str) ->
         waiter.result()
 
 
+@on_servers
 def test_idle_sessions_are_bounded_and_used_again(
     store: str, quiet: dict[str, Any], name: str
 ) -> None:
-    if store not in SERVERS:
-        return
     with database_alias("quiet", quiet), row_alias("rows", "quiet", OPTIONS={"IDLE": 2}):
         leases = [taken(f"{name}:{number}", "rows") for number in range(4)]
         assert len(sessions(store)) == 4
