@@ -11,6 +11,7 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models import F
 
 from django_distlock import FenceRejectedError, InvalidLockError, Lease
+from tests.backends.tools import SERVERS, STORES
 from tests.fencing.models import Account, Document, Entry, Proxy, Savings
 from tests.fencing.tools import TOKEN, made_up, rivals, statements
 
@@ -19,6 +20,12 @@ def add(account: Account, lease: Lease, amount: int) -> int:
     """Add to an account, under a lease."""
     rows = Account.objects.using(account._state.db).fenced(lease)
     return rows.filter(pk=account.pk).update(balance=F("balance") + amount)
+
+
+# Of one database with the rows.
+BESIDE = [(store, f"row-{store}") for store in SERVERS] + [
+    (store, f"version-{store}") for store in STORES
+]
 
 
 @pytest.fixture(params=["table", "locmem"])
@@ -41,6 +48,19 @@ def test_a_newer_holder_shuts_the_older_out(account: Account, using: str, name: 
     assert (error.name, error.alias) == (name, using)
     for word in ("fencing_tests.Account", str(new.fencing_token), str(old.fencing_token), "anew"):
         assert word in str(error)
+
+
+@pytest.mark.parametrize(("store", "using"), BESIDE, indirect=["store"])
+def test_leases_of_the_other_backends(account: Account, using: str, name: str) -> None:
+    old, new = rivals(name, using)
+    assert [add(account, lease, 1) for lease in (old, new)] == [1, 1]
+    with pytest.raises(FenceRejectedError):
+        add(account, old, 100)
+    with pytest.raises(FenceRejectedError):
+        old.save(account)
+    account.refresh_from_db()
+    assert (account.balance, account.fence) == (2, new.fencing_token)
+    new.release()
 
 
 def test_one_token_writes_many_times(account: Account, using: str, name: str) -> None:
