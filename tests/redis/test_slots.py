@@ -105,3 +105,17 @@ def test_a_node_that_is_gone_is_asked_for_anew_the_next_time() -> None:
     with pytest.raises(ConnectionError):
         route.throw(ConnectionError("gone"))
     assert next(slots.ask([GET])) == (A, [("CLUSTER", "SLOTS")])
+
+
+class Forgotten(Slots):
+    """Another thread forgets what was learned at the worst moment: as soon as it is kept."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, [] if name == "_owners" else value)
+
+
+def test_what_another_thread_forgets_meanwhile_is_still_used() -> None:
+    route = Forgotten([A]).ask([GET, ("TIME",)])
+    assert next(route) == (A, [("CLUSTER", "SLOTS")])
+    assert route.send([owned_by(B)]) == (B, [GET, ("TIME",)])
+    assert end(route, [1, 2]) == [1, 2]

@@ -22,6 +22,8 @@ __all__ = ["AsyncClusterClient", "ClusterClient", "Slots"]
 T = TypeVar("T")
 
 Address: TypeAlias = "tuple[str, int]"
+Owned: TypeAlias = "tuple[int, int, Address]"
+"""The first and the last slot of a range, and the node that has it."""
 Route: TypeAlias = Generator[tuple[Address, list[Command]], list[Any], T]
 """Yields what to send to which node, and is sent the answers."""
 
@@ -34,7 +36,7 @@ class Slots:
 
     def __init__(self, first: Sequence[Address]) -> None:
         self._first = list(first)
-        self._owners: list[tuple[int, int, Address]] = []
+        self._owners: list[Owned] = []
 
     def forget(self) -> None:
         """Ask anew before the next command."""
@@ -47,11 +49,11 @@ class Slots:
         answers: list[Any] = [None] * len(commands)
         left = list(range(len(commands)))
         for _ in range(TRIES):
-            if not self._owners:
-                yield from self._load()
+            # A copy: another thread may forget them at any moment.
+            owners = self._owners or (yield from self._load())
             groups: dict[Address, list[int]] = {}
             for number in left:
-                groups.setdefault(self._node(commands, number), []).append(number)
+                groups.setdefault(_node_of(owners, commands, number), []).append(number)
             left = []
             for address, numbers in groups.items():
                 try:
@@ -71,7 +73,7 @@ class Slots:
             self.forget()
         return answers
 
-    def _load(self) -> Route[None]:
+    def _load(self) -> Route[list[Owned]]:
         from redis.exceptions import RedisError
 
         failed: Exception | None = None
@@ -89,27 +91,28 @@ class Slots:
                 # Those that were named in the settings may be gone one day.
                 known = dict.fromkeys([*self._first, *(owner for *_, owner in owners)])
                 self._first = list(known)
-                return
+                return owners
         if failed is not None:
             raise failed
         raise RedisError("CLUSTERDOWN no node knows of any slot")
 
-    def _node(self, commands: Sequence[Command], number: int) -> Address:
-        """Return the node of a command; one without a key goes with the first that has one."""
-        from redis.crc import key_slot
-        from redis.exceptions import RedisError
 
-        command = commands[number]
-        if command[0] in KEYLESS:
-            command = next(each for each in commands if each[0] not in KEYLESS)
-        slot = key_slot(command[3] if command[0] in ("EVALSHA", "EVAL") else command[1])
-        for start, end, address in self._owners:
-            if start <= slot <= end:
-                return address
-        raise RedisError(f"CLUSTERDOWN no node has the slot {slot}")
+def _node_of(owners: Sequence[Owned], commands: Sequence[Command], number: int) -> Address:
+    """Return the node of a command; one without a key goes with the first that has one."""
+    from redis.crc import key_slot
+    from redis.exceptions import RedisError
+
+    command = commands[number]
+    if command[0] in KEYLESS:
+        command = next(each for each in commands if each[0] not in KEYLESS)
+    slot = key_slot(command[3] if command[0] in ("EVALSHA", "EVAL") else command[1])
+    for start, end, address in owners:
+        if start <= slot <= end:
+            return address
+    raise RedisError(f"CLUSTERDOWN no node has the slot {slot}")
 
 
-def _range(answer: Any, asked: str) -> tuple[int, int, Address]:
+def _range(answer: Any, asked: str) -> Owned:
     start, end, master = answer[:3]
     host = master[0].decode() if master[0] else asked
     return int(start), int(end), (host, int(master[1]))
