@@ -12,7 +12,7 @@ from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.records import short_owner
 from django_distlock.values import Grant
-from tests.claims import claim, granted, started
+from tests.claims import claim, granted, refused, soon, started
 from tests.proxy import Proxy
 from tests.redis.tools import Opener, keys
 from tests.servers import Redis
@@ -133,19 +133,48 @@ def test_a_server_that_comes_back_empty(name: str, opened: Opener) -> None:
         theirs.release()
 
 
-def test_a_server_without_memory_frees_and_renews(name: str, opened: Opener) -> None:
+@pytest.mark.parametrize("options", WAYS)
+def test_a_server_without_memory(name: str, opened: Opener, options: dict[str, Any]) -> None:
     with Redis(persistent=False) as server:
-        backend = opened(server.url())
+        backend = opened(server.url(), **options)
         mine, waiter = claim(backend, name), claim(backend, name)
         token = granted(backend, mine)
         server.execute("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(LockBackendError, match="raise its maxmemory"):
             lock("other", using=backend.alias).acquire()
-        assert backend.renew(mine)
-        assert backend.release(mine)
+        if options:  # a server without memory queues no command of a transaction
+            for verb in ("renew", "release"):
+                with pytest.raises(LockBackendError, match="raise its maxmemory"):
+                    backend.call(verb, mine)
+            info = backend.inspect(name)
+            assert info is not None  # it is kept, and can be seen
+            assert info.owner == mine.owner
+            refused(backend, waiter)  # which writes nothing
+        else:
+            assert backend.renew(mine)
+            assert backend.release(mine)
         server.execute("CONFIG", "SET", "maxmemory", "0")
+        if options:  # the connection is as good as before
+            assert backend.renew(mine)
+            assert backend.release(mine)
         assert granted(backend, waiter) > token
         assert backend.release(waiter)
+
+
+def test_a_lock_that_a_full_server_did_not_free_ends_with_its_lease(
+    name: str, opened: Opener
+) -> None:
+    with Redis(persistent=False) as server:
+        backend = opened(server.url(), SCRIPTING=False)
+        mine, theirs = claim(backend, name, ttl=2.0), claim(backend, name)
+        token = granted(backend, mine)
+        server.execute("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(LockBackendError, match="raise its maxmemory"):
+            backend.call("release", mine)
+        soon(lambda: backend.inspect(name) is None)
+        server.execute("CONFIG", "SET", "maxmemory", "0")
+        assert granted(backend, theirs) > token
+        assert backend.release(theirs)
 
 
 def test_a_replica_is_refused(name: str, opened: Opener) -> None:

@@ -3,6 +3,9 @@
 The record is read under WATCH and written in a transaction, which the server leaves out when
 somebody wrote the record in between; then it is read again. There is no queue: waiters block on a
 list of hints, to which a release adds one when somebody has waited lately, and try again.
+
+A server whose memory is full takes no command into a transaction, not even DEL: nothing can be
+released or renewed then, and a lock ends with its lease.
 """
 
 from __future__ import annotations
@@ -69,8 +72,6 @@ class Watched:
             if record is None or record.owner != claim.owner:
                 return False
             commands: list[Command] = [
-                # Not a SET: a server whose memory is full refuses it.
-                ("DEL", keys.record),
                 ("SREM", keys.index, keys.digest),
                 ("SET", keys.record, str(record.token), "PX", self._retention),
             ]
