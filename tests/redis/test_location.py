@@ -27,6 +27,20 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("http://a", {}, "no URL of a Redis"),
     ("redis://a?colour=red", {}, "unknown arguments: colour"),
     ("redis://a?db=red", {}, "Invalid value"),
+    *(
+        (f"redis://a?{each}=1", {}, f"{each}. Leave them out; .* 'COMMAND_TIMEOUT' in OPTIONS")
+        for each in (
+            *("max_connections", "socket_timeout", "socket_connect_timeout"),
+            *("health_check_interval", "retry_on_timeout"),
+        )
+    ),
+    (
+        "rediss://a?retry_on_timeout=1&ssl_ca_certs=/x&max_connections=2",
+        {},
+        "do not heed: max_connections, retry_on_timeout. Leave",
+    ),
+    ("unix:///x?max_connections=2", {}, "max_connections. Leave"),
+    (["redis://a", "redis://b?socket_timeout=1"], {"CLUSTER": True}, "socket_timeout. Leave"),
     ("unix://", {}, "names no socket file"),
     ("redis://a", {"SCRIPTING": 1}, "True or False"),
     ("redis://a", {"WAIT_REPLICAS": -1}, "a number of replicas"),
@@ -49,6 +63,13 @@ def test_what_is_wrong_is_named(
     with pytest.raises(InvalidLockBackendError, match=said) as caught:
         opened(location, **options)
     assert "DISTLOCKS['redisbackend-" in str(caught.value)
+
+
+def test_arguments_of_connections_are_taken(opened: Opener) -> None:
+    backend = opened("redis://a?db=3&client_name=locks&socket_keepalive=1")
+    assert backend.located.facts["client_name"] == "locks"
+    assert backend.located.facts["socket_keepalive"] is True
+    assert backend.located.facts["db"] == 3
 
 
 def test_a_password_is_not_shown(opened: Opener) -> None:

@@ -41,6 +41,7 @@ def made(location: Any, **options: Any) -> RedlockBackend:
         ([ONE, TWO, THREE, FOUR], "names 4 servers"),
         ([ONE, TWO, 3], "not by int"),
         ([ONE, TWO, "nowhere"], "CACHES has no alias 'nowhere'"),
+        ([ONE, TWO, f"{THREE}?socket_timeout=1"], "socket_timeout. Leave them out"),
         ([ONE, TWO, ONE], "names one server twice"),
         ([ONE, TWO, "redis://a.example/3"], "names one server twice"),
         ([ONE, TWO, "redis://user:secret@A.example:6379"], "names one server twice"),

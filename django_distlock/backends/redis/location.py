@@ -211,6 +211,11 @@ def _of_url(where: str, url: str) -> Place:
         raise InvalidLockBackendError(
             f"{where}: {shown!r} has unknown arguments: {', '.join(unknown)}."
         )
+    if idle := sorted(key for key in given if not _is_kept(key)):
+        raise InvalidLockBackendError(
+            f"{where}: {shown!r} has arguments that locks do not heed: {', '.join(idle)}. "
+            "Leave them out; how long a command may take is 'COMMAND_TIMEOUT' in OPTIONS."
+        )
     if scheme == "unix" and not given.get("path"):
         raise InvalidLockBackendError(f"{where}: {shown!r} names no socket file.")
     kind = {"rediss": "tls", "unix": "unix"}.get(scheme, "tcp")
