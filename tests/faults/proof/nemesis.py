@@ -96,7 +96,7 @@ def of_clients(
     ]
 
 
-def of_server(server: Server, ttl: float, *, restarts: bool = True) -> list[Harm]:
+def of_server(server: Server, ttl: float) -> list[Harm]:
     """Return what can happen to a server that keeps its data."""
 
     def pause(seconds: float) -> None:
@@ -108,13 +108,11 @@ def of_server(server: Server, ttl: float, *, restarts: bool = True) -> list[Harm
         server.kill()
         server.start()
 
-    harms = [
+    return [
         Harm("server stopped for short", pause, (0.1 * ttl, 0.4 * ttl), store=True),
         Harm("server stopped for long", pause, (1.5 * ttl, 2 * ttl), store=True),
+        Harm("server killed and restarted", crash, store=True),
     ]
-    if restarts:
-        harms.append(Harm("server killed and restarted", crash, store=True))
-    return harms
 
 
 def of_proxy(proxy: Proxy, ttl: float) -> list[Harm]:
