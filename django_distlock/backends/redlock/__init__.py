@@ -212,7 +212,8 @@ class RedlockBackend(BaseLockBackend):
         return checks.check_deploy(self.alias, [node.place for node in self.cluster.nodes])
 
     def cleaned_with(self) -> Hashable:
-        return ("redlock", frozenset(node.place.server for node in self.cluster.nodes))
+        places = [node.place for node in self.cluster.nodes]
+        return ("redlock", frozenset((each.server, each.facts.get("db") or 0) for each in places))
 
     def close_idle(self) -> None:
         """Close the connections that no thread or task uses now."""
