@@ -29,7 +29,7 @@ from .bench import Bench, Row
 from .measures import MEASURES
 from .processes import in_child
 from .report import report
-from .savers import savers
+from .savers import absent_savers, savers
 from .stores import STORES, Store, set_up_django
 from .targets import judge
 
@@ -60,6 +60,7 @@ QUICK: dict[str, Any] = {
 
 
 _Answer = tuple[list[Row], list[str]]  # what was measured, and what failed
+_Absent = dict[str, list[str]]  # what is not installed, and the modules that it needs
 
 
 def main() -> None:
@@ -73,11 +74,12 @@ def main() -> None:
     about = _machine()
     rows: list[Row] = []
     errors: list[str] = []
+    absent: dict[str, _Absent] = {}
     for name in options.stores:
-        more, failed = _measure(STORES[name](), options, settings)
+        more, failed, absent[name] = _measure(STORES[name](), options, settings)
         rows, errors = rows + more, errors + failed
     about["load_after"] = os.getloadavg()
-    verdicts = judge(rows)
+    verdicts = judge(rows, absent)
     print(f"{about['machine']}; load {about['load_before'][0]:.1f} to {about['load_after'][0]:.1f}")
     print(about["versions"])
     if about["load_before"][0] > 0.5:
@@ -96,15 +98,19 @@ def main() -> None:
         sys.exit("\n".join(["FAILED", *errors]))
 
 
-def _measure(store: Store, options: argparse.Namespace, settings: dict[str, Any]) -> _Answer:
+def _measure(
+    store: Store, options: argparse.Namespace, settings: dict[str, Any]
+) -> tuple[list[Row], list[str], _Absent]:
     usable, absent = adapters(store.name, options.backends, options.kinds)
-    for reason in absent:
-        print(f"left out on {store.name}: {reason}", file=sys.stderr)
+    if store.has_tables and "save" in options.only:
+        absent |= absent_savers()
+    for name, modules in absent.items():
+        print(f"left out on {store.name}: {name}: needs {modules}", file=sys.stderr)
     try:
         store.start()
         bench = Bench(store=store, adapters=usable, **settings)
         # Django is set up once in a process, so each store has one.
-        return in_child(_in_store_process, bench, options.only)
+        return *in_child(_in_store_process, bench, options.only), absent
     finally:
         store.stop()
 

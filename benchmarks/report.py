@@ -106,12 +106,18 @@ def report(rows: list[Row], verdicts: list[Verdict]) -> str:
                     _add_ratios(head, body, mine)
                 parts.append(f"{store}\n{table(head, body)}")
     if verdicts:
-        body = [[v.store, v.what, f"{v.sign} {v.wanted:g}", v.got, _judged(v)] for v in verdicts]
+        body = [[v.store, v.what, f"{v.sign} {v.wanted:g}", _got(v), _judged(v)] for v in verdicts]
         parts.append(table(["targets", "what", "wanted", "got", "verdict"], body))
     return "\n\n".join(parts)
 
 
+def _got(verdict: Verdict) -> float | None:
+    return None if isinstance(verdict.got, str) else verdict.got
+
+
 def _judged(verdict: Verdict) -> str:
+    if isinstance(verdict.got, str):
+        return f"not judged: {verdict.got}"
     return f"{'reached' if verdict.reached else 'MISSED'}, {verdict.off_by}"
 
 

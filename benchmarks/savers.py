@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from .adapter import Kind
 
-__all__ = ["SAVERS", "Saver", "savers"]
+__all__ = ["SAVERS", "Saver", "absent_savers", "savers"]
 
 
 class Saver(ABC):
@@ -19,6 +19,11 @@ class Saver(ABC):
     kind: ClassVar[Kind]
     needs: ClassVar[tuple[str, ...]] = ()
     apps: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        """Return the modules that it needs and that are not installed."""
+        return [name for name in cls.needs if importlib.util.find_spec(name) is None]
 
     @abstractmethod
     def model(self) -> Any:
@@ -87,4 +92,9 @@ SAVERS: tuple[type[Saver], ...] = (OurSave, PlainSave, ConcurrencySave)
 
 def savers() -> list[Saver]:
     """Return those whose modules are installed."""
-    return [kind() for kind in SAVERS if all(map(importlib.util.find_spec, kind.needs))]
+    return [kind() for kind in SAVERS if not kind.missing()]
+
+
+def absent_savers() -> dict[str, list[str]]:
+    """Return the others, and which modules each of them needs."""
+    return {kind.name: kind.missing() for kind in SAVERS if kind.missing()}

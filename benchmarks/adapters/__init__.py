@@ -38,9 +38,9 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
 
 def adapters(
     store: str, backends: Collection[str], kinds: Collection[str]
-) -> tuple[list[Adapter], list[str]]:
-    """Return those of a store that stand beside these backends, and what to say of absent ones."""
+) -> tuple[list[Adapter], dict[str, list[str]]]:
+    """Return those of a store that stand beside these backends, and what the others need."""
     chosen = [each for each in ADAPTERS[store] if each.backend in backends and each.kind in kinds]
     made = [each(store) for each in chosen]
-    absent = [f"{each.name}: needs {each.missing()}" for each in made if each.missing()]
+    absent = {each.name: each.missing() for each in made if each.missing()}
     return [each for each in made if not each.missing()], absent

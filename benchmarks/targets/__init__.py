@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import ge, gt, le
 
@@ -29,33 +29,41 @@ _REACHED: dict[str, Callable[[float, float], bool]] = {">=": ge, ">": gt, "<=": 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One target and the figure beside it."""
+    """One target and the figure beside it, or a text that says why there is none."""
 
     store: str
     what: str
     sign: str
     wanted: float
-    got: float
+    got: float | str
 
     @property
-    def reached(self) -> bool:
-        """Whether the figure is as wanted."""
+    def reached(self) -> bool | None:
+        """Whether the figure is as wanted; None without one."""
+        if isinstance(self.got, str):
+            return None
         return _REACHED[self.sign](self.got, self.wanted)
 
     @property
     def off_by(self) -> str:
         """How far the figure is from what is wanted, in per cent of it."""
+        if isinstance(self.got, str):
+            return ""
         if not self.wanted:
             return f"{self.got - self.wanted:+g}"
         return f"{100 * (self.got / self.wanted - 1):+.0f} %"
 
 
-def judge(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict for each target that something was measured for."""
+def judge(rows: list[Row], absent: Mapping[str, Collection[str]] | None = None) -> list[Verdict]:
+    """Return a verdict for each target that something was measured for.
+
+    ``absent`` are the names of what is not installed, by the stores that it was left out on.
+    """
+    left_out = absent or {}
     return [
         Verdict(store, what, sign, wanted, got)
         for store in dict.fromkeys(row["store"] for row in rows)
-        for what, sign, wanted, got in _found(Rows(rows, store), store)
+        for what, sign, wanted, got in _found(Rows(rows, store, left_out.get(store, ())), store)
     ]
 
 

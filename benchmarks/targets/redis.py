@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rows import Found, Rows, rates
+from .rows import Found, Rows, not_installed, rates
 
 __all__ = ["OURS", "handed_over", "judge_redis", "judge_redlock"]
 
@@ -17,7 +17,8 @@ def judge_redis(rows: Rows, store: str) -> Found:
     if pairs := rows.get("pairs", OURS):
         yield "messages a pair", "<=", 2.0, pairs["statements"]
     for waiters in rows.waiters():
-        yield from handed_over(rows, waiters, {"python-redis-lock": 0.75, "bare push/pop": 2.4})
+        limits = {"python-redis-lock": 0.75, "bare push/pop": 1.9 if waiters <= 2 else 2.4}
+        yield from handed_over(rows, waiters, limits)
         yield from _p99(rows, waiters)
         if ours := rows.get("handover", OURS, waiters=waiters):
             yield f"messages an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
@@ -45,9 +46,11 @@ def handed_over(rows: Rows, waiters: int, limits: dict[str, float]) -> Found:
     ours = rows.get("handover", OURS, waiters=waiters)
     for name, wanted in limits.items():
         other = rows.get("handover", name, waiters=waiters)
+        what = f"hand-over p50 / {name}, {waiters} waiters"
         if ours and other and "p50_us" in ours and "p50_us" in other:
-            ratio = round(ours["p50_us"] / other["p50_us"], 3)
-            yield f"hand-over p50 / {name}, {waiters} waiters", "<=", wanted, ratio
+            yield what, "<=", wanted, round(ours["p50_us"] / other["p50_us"], 3)
+        elif ours and name in rows.absent:
+            yield what, "<=", wanted, not_installed(name)
 
 
 def _p99(rows: Rows, waiters: int) -> Found:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..bench import Row
 
-__all__ = ["Found", "Rows", "rates"]
+__all__ = ["Found", "Rows", "not_installed", "rates"]
 
-Found = Iterator[tuple[str, str, float, float]]
-"""What was measured, ">=", ">" or "<=", what is wanted, and what was got."""
+Found = Iterator[tuple[str, str, float, float | str]]
+"""What was measured, ">=", ">" or "<=", what is wanted, and what was got, or why nothing was."""
 
 
 class Rows:
-    """The lines of one store."""
+    """The lines of one store, and the names of what could not be measured there."""
 
-    def __init__(self, rows: list[Row], store: str) -> None:
+    def __init__(self, rows: list[Row], store: str, absent: Collection[str] = ()) -> None:
         self.rows = [row for row in rows if row["store"] == store]
+        self.absent = absent
 
     def get(self, measure: str, adapter: str, **facts: object) -> Row | None:
         """Return the line of an adapter, if it was measured."""
@@ -34,3 +35,10 @@ def rates(rows: Rows, measure: str, who: str, limits: dict[str, float], label: s
     for other, wanted in limits.items():
         if ours and other in ours["times"]:
             yield f"{label}{measure} / {other}", ">=", wanted, ours["times"][other]
+        elif ours and other in rows.absent:
+            yield f"{label}{measure} / {other}", ">=", wanted, not_installed(other)
+
+
+def not_installed(name: str) -> str:
+    """Return why nothing is judged beside another."""
+    return f"{name} is not installed"

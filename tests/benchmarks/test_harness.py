@@ -13,6 +13,7 @@ import pytest
 from benchmarks.adapter import Kind
 from benchmarks.measures.waiting import Hold, OverlapError, count_overlaps
 from benchmarks.report import report
+from benchmarks.savers import ConcurrencySave, absent_savers, savers
 from benchmarks.targets import judge
 from tests.servers import DATABASES, chosen
 
@@ -102,6 +103,19 @@ def test_an_unknown_word_is_refused() -> None:
     done = run("--only", "speed")
     assert done.returncode == 2
     assert "['speed']; known are ['pairs'" in done.stderr
+
+
+def test_a_saver_that_is_not_installed_is_left_out_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name it and what it needs, and what is not judged beside it."""
+    monkeypatch.setattr(ConcurrencySave, "needs", ("no_such_module",))
+    name = ConcurrencySave.name
+    assert name not in [each.name for each in savers()]
+    assert absent_savers() == {name: ["no_such_module"]}
+    ours = "VersionedModel.save()"
+    line = {"store": "sqlite", "measure": "save", "adapter": ours, "times": {ours: 1.0}}
+    (verdict,) = judge([line], {"sqlite": absent_savers()})
+    assert verdict.reached is None
+    assert f"not judged: {name} is not installed" in report([], [verdict])
 
 
 def test_overlapping_holds_are_found() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.adapters.redis.wire import COMPARE_AND_DELETE, Wire, acquiring, packed, releasing
+from benchmarks.report import report
 from benchmarks.stores.redis import OneRedis
 from benchmarks.targets import judge
 from tests.benchmarks.test_harness import run
@@ -104,6 +105,39 @@ def row(measure: str, adapter: str, **figures: Any) -> dict[str, Any]:
     kinds = {"django-distlock": "ours", "bare push/pop": "floor"}
     who = {"store": "redis", "adapter": adapter, "kind": kinds.get(adapter, "peer")}
     return {"measure": measure, **who, **figures}
+
+
+@pytest.mark.parametrize(("waiters", "reached"), [(2, False), (8, True)])
+def test_two_who_wait_are_judged_by_a_limit_of_their_own(waiters: int, reached: bool) -> None:
+    """Judge twice the time of push and pop by the number of those who wait."""
+    rows = [
+        row("handover", "django-distlock", waiters=waiters, p50_us=200, statements=4.0),
+        row("handover", "bare push/pop", waiters=waiters, p50_us=100, statements=2.0),
+    ]
+    judged = {verdict.what: verdict.reached for verdict in judge(rows)}
+    assert judged[f"hand-over p50 / bare push/pop, {waiters} waiters"] is reached
+
+
+def test_what_is_not_installed_is_named_among_the_targets() -> None:
+    """Say of a library that is absent that nothing was judged beside it, and of no other."""
+    ours = {"django-distlock": 1.0, "bare socket": 0.8}
+    rows = [
+        row("pairs", "django-distlock", times=ours, statements=2.0),
+        row("handover", "django-distlock", waiters=2, p50_us=200, statements=4.0),
+    ]
+    absent = {"redis": ["redlock-ng", "python-redis-lock"], "sqlite": ["redis-py Lock"]}
+    verdicts = judge(rows, absent)
+    assert {verdict.what: verdict.reached for verdict in verdicts} == {
+        "pairs / redlock-ng": None,
+        "pairs / bare socket": True,
+        "messages a pair": True,
+        "hand-over p50 / python-redis-lock, 2 waiters": None,
+        "messages an acquisition, 2 waiters": True,
+    }
+    text = report([], verdicts)
+    assert "not judged: redlock-ng is not installed" in text
+    assert "not judged: python-redis-lock is not installed" in text
+    assert "redis-py Lock" not in text
 
 
 def test_the_targets_of_redis_are_judged() -> None:

@@ -10,7 +10,7 @@ from benchmarks.targets import judge
 
 OURS, OTHER, POLLING = "django-distlock", "django-db-mutex", "bare, polling"
 
-Judged = dict[str, tuple[float, bool, str]]
+Judged = dict[str, tuple[float | str, bool | None, str]]
 
 
 def row(measure: str, adapter: str = OURS, store: str = "postgresql", **facts: Any) -> Any:
