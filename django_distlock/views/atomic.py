@@ -21,6 +21,7 @@ from ..transactions import open_transactions
 __all__ = [
     "OptedOut",
     "atomically",
+    "atomically_instead",
     "below",
     "opt_out",
     "owner_of",
@@ -83,6 +84,19 @@ def atomically(request: HttpRequest, names: set[str], view: View_) -> View_:
     """Return ``view`` inside of the transactions that Django would have begun around it."""
     for alias in _wanted(request, names):
         view = transaction.atomic(using=alias)(view)
+    return view
+
+
+def atomically_instead(called: View_, view: View_) -> View_:
+    """Return ``view``, which calls what is ``called`` in a locked view's place, in transactions.
+
+    They are those that Django would have begun around it, had it found it in the URLs. What the
+    locked view has opted out of says nothing: to Django that is all of them.
+    """
+    opted = getattr(called, "_non_atomic_requests", ())  # of a locked view all: it begins its own
+    for alias, conf in connections.settings.items():
+        if conf["ATOMIC_REQUESTS"] and alias not in opted:
+            view = transaction.atomic(using=alias)(view)
     return view
 
 

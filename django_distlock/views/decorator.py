@@ -33,7 +33,16 @@ from ..exceptions import (
 from ..lease import Lease
 from ..lock import Lock, Name, lock
 from .answers import STATUSES, answer, retry_after
-from .atomic import atomically, below, opt_out, owner_of, refuse_async, refuse_inside, stay_in
+from .atomic import (
+    atomically,
+    atomically_instead,
+    below,
+    opt_out,
+    owner_of,
+    refuse_async,
+    refuse_inside,
+    stay_in,
+)
 from .streams import hold_until_sent
 
 __all__ = ["LockedView", "locked_view"]
@@ -226,10 +235,10 @@ class LockedView:
         """Return the response for a lock that somebody else holds."""
         if not callable(self.on_contention):
             return answer(request, "held", self.on_contention, error.retry_after)
-        instead: Any = self.on_contention
-        if is_coroutine(instead):
-            instead = async_to_sync(instead)
-        return self._late(error, instead(request, *args, **kwargs))
+        called: View_ = self.on_contention
+        instead = async_to_sync(called) if is_coroutine(called) else called
+        response = atomically_instead(called, instead)(request, *args, **kwargs)
+        return self._late(error, response)
 
     def _late(self, error: LockNotAcquiredError, response: Any) -> Any:
         """Add the header that says when to try again, where it is missing and has a meaning."""

@@ -185,7 +185,7 @@ class ContractBase:
         cls.backend()
         yield
         del locks[cls.alias]
-        asyncio.run(until(lambda: not cls._threads(), within=3.0))
+        asyncio.run(until(lambda: not cls._threads(), within=10.0))
 
     @classmethod
     def _threads(cls) -> list[str]:
