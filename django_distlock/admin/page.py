@@ -179,9 +179,10 @@ class HeldLockAdmin(Base):
         if not self.has_release_permission(request):
             raise PermissionDenied
         if request.method != "POST":
-            chosen = choose(request.GET.getlist("hold"), self.limit)
-            return self._chosen(request, chosen, ask=True)
-        for level, text in release(request, choose(request.POST.getlist("hold"), self.limit)):
+            asked = choose(request.GET.getlist("hold"), self.limit)
+            return self._chosen(request, asked, ask=True)
+        chosen = choose(request.POST.getlist("hold"), self.limit)
+        for level, text in release(request, chosen, self.limit):
             messages.add_message(request, level, text)
         back = Asked.read(dict(parse_qsl(request.POST.get("back", "")))).query()
         return HttpResponseRedirect(self._address("changelist", back))

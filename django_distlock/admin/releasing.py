@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -12,9 +13,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..exceptions import LockError, LockNotHeldError
+from ..backends.base import BaseLockBackend
+from ..exceptions import LockBackendError, LockError, LockNotHeldError
 from ..handler import locks
 from ..history import break_hold
+from ..looking import ask
 from ..models import ForcedRelease, HeldLock
 from ..text import shown
 from .board import Entry, facts, gather
@@ -50,35 +53,83 @@ def choose(keys: Sequence[str], limit: float, *, lapsed: bool = False) -> Chosen
     )
 
 
-def release(request: HttpRequest, chosen: Chosen) -> Iterator[tuple[int, str]]:
-    """Break the holds, write each down, and yield messages for the user."""
-    by = request.user.get_username()
-    broken = 0
+def release(request: HttpRequest, chosen: Chosen, limit: float) -> Iterator[tuple[int, str]]:
+    """Break the holds, write each down, and yield messages for the user.
+
+    A store that fails, or does not answer within ``limit`` seconds, is not asked to break another.
+    """
+    by, user_id = (
+        request.user.get_username(),
+        str(request.user.pk),
+    )  # read here: by a query, perhaps
+    by_alias: dict[str, list[Entry]] = {}
     for entry in chosen.entries:
-        name = shown(entry.info.name, 120)
-        try:
-            row = break_hold(locks[entry.alias], entry.info, by=by, way=ForcedRelease.Way.PAGE)
-        except LockNotHeldError:
-            chosen.gone += 1
-        except LockError as error:
-            yield messages.ERROR, str(error)
-        else:
-            broken += 1
-            _log(request, entry, row)
+        by_alias.setdefault(entry.alias, []).append(entry)
+    for alias, entries in by_alias.items():
+        done, error = _break_all(locks[alias], entries, by, user_id, limit)
+        for entry, outcome in zip(entries, done, strict=False):
+            if isinstance(outcome, LockNotHeldError):
+                chosen.gone += 1
+            elif outcome is not None:
+                yield messages.ERROR, str(outcome)
+            else:
+                yield messages.SUCCESS, _("Released %(name)s in %(alias)s.") % _named(entry)
+        if error:
+            yield messages.ERROR, error
+            unknown, *rest = entries[len(done) :]
             yield (
-                messages.SUCCESS,
-                _("Released %(name)s in %(alias)s.")
-                % {
-                    "name": name,
-                    "alias": entry.alias,
-                },
+                messages.ERROR,
+                _("Free, or not: %(name)s in %(alias)s. Look at it again.") % _named(unknown),
             )
+            for entry in rest:
+                yield messages.ERROR, _("Not released: %(name)s in %(alias)s.") % _named(entry)
     if chosen.gone:
         yield messages.WARNING, gone(chosen.gone)
     for problem in chosen.errors:
         yield messages.ERROR, problem
-    if not (broken or chosen.gone or chosen.errors):
+    if not (chosen.entries or chosen.gone or chosen.errors):
         yield messages.WARNING, _("No lock was chosen.")
+
+
+def _break_all(
+    backend: BaseLockBackend, entries: Sequence[Entry], by: str, user_id: str, limit: float
+) -> tuple[list[LockError | None], str]:
+    """Break holds of one store; return how each has gone, and what was wrong with the store.
+
+    Then there are fewer outcomes than holds, and the first one without may be broken yet: whoever
+    is late goes on with it, writes it down, and begins no other.
+    """
+    done: list[LockError | None] = []
+    error: str | None = None
+    while error is None and len(done) < len(entries):
+        # Half of the limit for what is begun: a store that is slow, and answers, is never late.
+        until = time.monotonic() + limit / 2
+
+        def some(backend: BaseLockBackend, until: float = until) -> None:
+            for entry in entries[len(done) :]:
+                done.append(_break(backend, entry, by, user_id))
+                if time.monotonic() >= until:
+                    return
+
+        error = ask({backend.alias: backend}, some, limit)[backend.alias].error
+    told = done[:]  # as it is now: it may still grow
+    return told, "" if len(told) == len(entries) else error or ""
+
+
+def _break(backend: BaseLockBackend, entry: Entry, by: str, user_id: str) -> LockError | None:
+    """Break one hold and write it down; return why it was not, unless the store itself failed."""
+    try:
+        row = break_hold(backend, entry.info, by=by, way=ForcedRelease.Way.PAGE)
+    except LockBackendError:
+        raise
+    except LockError as error:
+        return error
+    _log(user_id, entry, row)
+    return None
+
+
+def _named(entry: Entry) -> dict[str, str]:
+    return {"name": shown(entry.info.name, 120), "alias": entry.alias}
 
 
 def gone(number: int) -> str:
@@ -92,10 +143,10 @@ def gone(number: int) -> str:
     ) % {"number": number}
 
 
-def _log(request: HttpRequest, entry: Entry, row: ForcedRelease | None) -> None:
+def _log(user_id: str, entry: Entry, row: ForcedRelease | None) -> None:
     """Write it into the admin's log, beside the history, to which its link leads."""
     LogEntry.objects.create(
-        user_id=str(request.user.pk),
+        user_id=user_id,
         content_type=ContentType.objects.get_for_model(
             HeldLock if row is None else ForcedRelease, for_concrete_model=False
         ),

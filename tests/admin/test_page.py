@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import chosen
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,6 +33,11 @@ def run(*labels: str, theme: str = "") -> None:
 
 def test_the_page() -> None:
     run("tests.admin.suite", "tests.admin.suite_releasing")
+
+
+@pytest.mark.parametrize("store", [store for store in chosen() if store == "redis"])
+def test_a_store_that_stops_at_the_release(store: str) -> None:
+    run(f"tests.admin.suite_stopping.{store.capitalize()}Tests")
 
 
 @pytest.mark.parametrize("theme", ["unfold", "grappelli"])
