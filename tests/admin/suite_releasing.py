@@ -60,6 +60,12 @@ class ReleaseTests(TransactionTestCase):
             client.post(f"{PAGE}release/", {"hold": chosen})
             self.assertEqual(names(client), [])
         self.assertEqual(ForcedRelease.objects.count(), 3)
+        self.assertEqual(
+            sorted(each.object_repr for each in LogEntry.objects.all()), ["a", "b", "c"]
+        )
+        linked = {str(row.pk): row.name for row in ForcedRelease.objects.all()}
+        for each in LogEntry.objects.all():
+            self.assertEqual(linked[each.object_id or ""], each.object_repr)
 
     def test_a_newer_holder_is_not_broken(self) -> None:
         client = boss()
