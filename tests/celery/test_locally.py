@@ -6,11 +6,14 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from celery import Celery
 from celery.app.task import Task
+from celery.exceptions import Retry
+from celery.signals import before_task_publish
 
 from django_distlock import (
     AlreadyHeldError,
@@ -99,6 +102,62 @@ def test_contention_where_it_is_called(app: Celery, name: str, once: bool) -> No
             with pytest.raises(LockNotAcquiredError):
                 make(how)(name)
     assert seen == [name]
+
+
+@pytest.mark.parametrize(
+    ("told", "least"),
+    [(4.0, 4.0), (0.001, 0.1), (None, 20.0), (500.0, 20.0)],
+    ids=["known", "about to end", "not known", "longer than the ttl"],
+)
+def test_when_a_retry_comes_again(told: float | None, least: float) -> None:
+    """When the holder's lease may have run out: never later than a ttl, and up to a quarter."""
+    seen = [
+        come_again(20, LockNotAcquiredError("Held", name="a", retry_after=told)) for _ in range(50)
+    ]
+    assert min(seen) >= least
+    assert max(seen) <= least * 1.25
+    assert max(seen) - min(seen) > least * 0.05  # so that those refused together do not come so
+
+
+@pytest.mark.parametrize(("held", "least", "most"), [(8, 6, 10), (3600, 20, 25)])
+def test_when_a_retry_comes_again_by_the_store(
+    name: str, held: float, least: float, most: float
+) -> None:
+    with hold_elsewhere(name, using="locmem", ttl=held):
+        assert least <= come_again(20, name) <= most
+
+
+def come_again(ttl: float, why: LockNotAcquiredError | str) -> float:
+    """Return the countdown of a task whose lock is held, or that was refused with an error."""
+    app = Celery("retried", broker="memory://", set_as_current=False)
+    countdowns: list[float] = []
+
+    def published(sender: Any, headers: dict[str, Any], **more: Any) -> None:
+        left = datetime.fromisoformat(headers["eta"]) - datetime.now(UTC)
+        countdowns.append(left.total_seconds())
+
+    def refused(key: str) -> str:
+        if isinstance(why, LockNotAcquiredError):
+            raise why
+        return why
+
+    def body(key: str) -> None: ...
+
+    options: dict[str, Any] = {"using": "locmem", "app": app, "ttl": ttl, "wait": 0}
+    task = locked_task(refused, on_contention="retry", **options)(body)
+    before_task_publish.connect(published)
+    task.push_request(id="1", args=("a",), kwargs={}, called_directly=False, is_eager=False)
+    try:
+        with pytest.raises(Retry) as retry:
+            task.run("a")
+    finally:
+        task.pop_request()
+        before_task_publish.disconnect(published)
+        app.close()
+    [sent] = countdowns
+    countdown = float(retry.value.when)
+    assert countdown - 5 < sent <= countdown  # what is in the message is what is said
+    return countdown
 
 
 def test_a_task_that_calls_itself_is_told(app: Celery, name: str) -> None:
