@@ -144,7 +144,8 @@ def come_again(ttl: float, why: LockNotAcquiredError | str) -> float:
     def body(key: str) -> None: ...
 
     options: dict[str, Any] = {"using": "locmem", "app": app, "ttl": ttl, "wait": 0}
-    task = locked_task(refused, on_contention="retry", **options)(body)
+    decorate: Any = locked_task(refused, on_contention="retry", **options)
+    task = decorate(body)
     before_task_publish.connect(published)
     task.push_request(id="1", args=("a",), kwargs={}, called_directly=False, is_eager=False)
     try:
@@ -155,9 +156,9 @@ def come_again(ttl: float, why: LockNotAcquiredError | str) -> float:
         before_task_publish.disconnect(published)
         app.close()
     [sent] = countdowns
-    countdown = float(retry.value.when)
+    countdown: Any = retry.value.when
     assert countdown - 5 < sent <= countdown  # what is in the message is what is said
-    return countdown
+    return float(countdown)
 
 
 def test_a_task_that_calls_itself_is_told(app: Celery, name: str) -> None:
