@@ -18,7 +18,12 @@ from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_ser
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 
 if find_spec("xdist"):
-    from tests.grouping import pytest_xdist_make_scheduler  # noqa: F401 - a hook
+    from tests.grouping import long_ones_first, pytest_xdist_make_scheduler  # noqa: F401 - a hook
+else:
+
+    def long_ones_first(items: list[pytest.Item]) -> None:
+        """Leave the order alone, as one process runs them all."""
+
 
 SERVERS: dict[str, DatabaseServer] = {}
 REDIS: list[Redis] = []
@@ -89,12 +94,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)  # after they were put in random order
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, not skip, the tests that no chosen store has a part in."""
+    """Leave out, not skip, the tests that no chosen store has a part in; begin with the long."""
     empty = [item for item in items if _has_no_store(item)]
     if empty:
         config.hook.pytest_deselected(items=empty)
         items[:] = [item for item in items if not _has_no_store(item)]
+    long_ones_first(items)
 
 
 def _has_no_store(item: pytest.Item) -> bool:
