@@ -10,7 +10,7 @@ from .db_mutex import DbMutex
 from .etcd import ETCD
 from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
-from .ours import Ours, OursRow, OursVersion
+from .ours import Ours, OursPolling, OursRow, OursVersion
 from .pglock import PgLock
 from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
@@ -22,12 +22,12 @@ __all__ = ["ADAPTERS", "adapters"]
 ROW = (OursRow, BareForUpdate, SelectForUpdate)
 VERSION = (OursVersion, BareSwap, BareSwapPolled, DjangoConcurrency)
 ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
-    "sqlite": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *VERSION),
+    "sqlite": (Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete, *VERSION),
     "postgresql": (
-        *(Ours, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
+        *(Ours, OursPolling, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
         *(*ROW, *VERSION),
     ),
-    "mariadb": (Ours, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
+    "mariadb": (Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
     "redis": REDIS,
     "redlock": REDLOCK,
     "etcd": ETCD,

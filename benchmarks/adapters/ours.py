@@ -9,7 +9,7 @@ from ..adapter import Adapter
 if TYPE_CHECKING:
     from django_distlock import Lock
 
-__all__ = ["Ours", "OursRow", "OursVersion"]
+__all__ = ["Ours", "OursPolling", "OursRow", "OursVersion"]
 
 
 class Ours(Adapter):
@@ -46,6 +46,13 @@ class Ours(Adapter):
         guard = self._lock(key, using=self.alias, wait=0)
         lease = guard.acquire()
         return None if lease is None else lease
+
+
+class OursPolling(Ours):
+    """The same told not to queue, by ``"WAITING": "poll"``: what queueing has to be better than."""
+
+    name = "django-distlock, polling"
+    alias = "polling"
 
 
 class OursRow(Ours):

@@ -27,10 +27,9 @@ class Database(Store):
         kinds = {"default": "table.Table", "row": "row.Row", "version": "version.Version"}
         if self.in_client:
             del kinds["row"]  # SQLite has no row locks
-        return {
-            "DATABASES": {"default": self.database},
-            "DISTLOCKS": {name: alias(kind) for name, kind in kinds.items()},
-        }
+        aliases = {name: alias(kind) for name, kind in kinds.items()}
+        aliases["polling"] = aliases["default"] | {"OPTIONS": {"WAITING": "poll"}}
+        return {"DATABASES": {"default": self.database}, "DISTLOCKS": aliases}
 
 
 class Sqlite(Database):
