@@ -218,6 +218,7 @@ def test_a_holder_that_stood_still_for_longer_than_its_lease(
             assert Guarded(tmp_path).write(lease.fencing_token)
             lost = "LeaseLostError"
             assert goes_on(process) == {
+                "before": lost,
                 "written": False,
                 "check": lost,
                 "renew": lost,
@@ -265,7 +266,7 @@ def test_a_holder_that_stood_still_for_less(name: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.3)
         assert lock(name, using="etcd", wait=0).acquire() is None
-        fine = dict.fromkeys(("check", "renew", "release"), "fine")
+        fine = dict.fromkeys(("before", "check", "renew", "release"), "fine")
         assert goes_on(process) == fine | {"written": True}
 
 

@@ -1,7 +1,7 @@
 """A process that holds a lock and is stopped meanwhile.
 
-``python -m tests.faults.holder ALIAS NAME TTL FOLDER`` prints its token, waits for a line, goes on
-with its work as if nothing had been, and prints how it fares.
+``python -m tests.faults.holder ALIAS NAME TTL FOLDER`` prints its token, waits for a line, looks
+whether it still holds, writes whatever it saw, and prints how it fares.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import django
@@ -25,14 +26,18 @@ def main(alias: str, name: str, ttl: float, folder: Path) -> None:
     sys.stdout.write(f"{lease.fencing_token}\n")
     sys.stdout.flush()
     sys.stdin.readline()
-    found: dict[str, object] = {"written": Guarded(folder).write(lease.fencing_token)}
-    for verb in (lease.check, lease.renew, lease.release):
+
+    def outcome(verb: Callable[[], object]) -> str:
         try:
             verb()
         except LockError as error:
-            found[verb.__name__] = type(error).__name__
-        else:
-            found[verb.__name__] = "fine"
+            return type(error).__name__
+        return "fine"
+
+    found: dict[str, object] = {"before": outcome(lease.check)}
+    found["written"] = Guarded(folder).write(lease.fencing_token)  # whatever it has learned
+    for verb in (lease.check, lease.renew, lease.release):
+        found[verb.__name__] = outcome(verb)
     sys.stdout.write(json.dumps(found))
 
 

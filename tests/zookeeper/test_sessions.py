@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +21,7 @@ from django_distlock.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.contract.connections import sockets_to
 from tests.faults.storm import Guarded
+from tests.faults.test_stopped import goes_on, holder
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, ask, line
 from tests.zookeeper_servers import SESSION
@@ -187,20 +183,6 @@ def test_a_removed_node_is_a_lost_lease(server: ZooKeeper, opened: Opener, name:
     assert backend.release(waiter)
 
 
-@contextmanager
-def holder(alias: str, name: str, ttl: float, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Lend a process that holds the lock; it is killed at the end."""
-    words = [sys.executable, "-m", "tests.faults.holder", alias, name, str(ttl), str(folder)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
-        try:
-            assert process.stdout
-            assert int(process.stdout.readline()) > 0
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize("ttl", [0.6, 60.0])
 def test_a_holder_that_is_stopped_for_longer_than_its_session(
     name: str, tmp_path: Path, ttl: float
@@ -212,10 +194,8 @@ def test_a_holder_that_is_stopped_for_longer_than_its_session(
         with lock(name, using="zookeeper", wait=30) as lease:
             assert time.monotonic() - stopped < 1.5 * SESSION["zookeeper"] + 2.0
             assert Guarded(tmp_path).write(lease.fencing_token)
-            process.send_signal(signal.SIGCONT)
-            found = json.loads(process.communicate("go on\n", timeout=30)[0])
-            lost = "LeaseLostError"
-            assert found == {"written": False, "check": lost, "renew": lost, "release": lost}
+            told = dict.fromkeys(("before", "check", "renew", "release"), "LeaseLostError")
+            assert goes_on(process) == told | {"written": False}
             lease.renew()
 
 

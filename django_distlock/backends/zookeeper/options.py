@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -75,6 +76,20 @@ def _tls(value: Any) -> dict[str, Any]:
     given = _mapping(value)
     if unknown := sorted(str(key) for key in given if key not in _TLS):
         raise ValueError(f"unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_TLS))}")
+    for key, what in given.items():
+        kind = bool if key in ("VERIFY", "CHECK_HOSTNAME") else str
+        if not isinstance(what, kind):
+            raise ValueError(f"{key} is a {kind.__name__}, not {what!r}")
+    if "KEY" in given and "CERT" not in given:
+        raise ValueError("KEY needs CERT")
+    try:  # what kazoo would find out in the background, and tell nobody
+        context = ssl.create_default_context(cafile=given.get("CA"))
+        if "CERT" in given:
+            password = given.get("KEY_PASSWORD", "")  # else it would be asked for at the terminal
+            context.load_cert_chain(given["CERT"], given.get("KEY"), lambda: password)
+    except (OSError, ssl.SSLError) as error:
+        files = " or ".join(key for key in ("CA", "CERT", "KEY") if key in given)
+        raise ValueError(f"{files} cannot be loaded: {error}") from error
     return given
 
 
