@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -55,13 +56,21 @@ def test_waiters_are_served_in_the_order_of_their_coming(
 def test_processes_take_turns(alias: str, store: str, name: str) -> None:
     """Each line stands at the end again after a grant; here each alias has a line of its own."""
     served: list[int] = []
+
+    def turn(number: int) -> Callable[[Lease], object]:
+        def take(lease: Lease) -> None:
+            served.append(number)
+            time.sleep(0.1)  # in which the one before is back in line
+
+        return take
+
     with lock_alias("twin", LOCATION=store, WAIT=LIMIT) as twin:
         first = taken(name, alias)
         taken(f"{name}:twin", twin).release()  # opens it
         with ExitStack() as stack:
             for number in range(4):
                 using = (alias, alias, twin, twin)[number]
-                stack.callback(waiter(name, using, noting(served, number)).result)
+                stack.callback(waiter(name, using, turn(number)).result)
                 if number == 0:
                     eventually(lambda: inside(alias) == 1)
                 if number == 2:

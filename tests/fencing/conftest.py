@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from asgiref.sync import SyncToAsync
 from django.db import connections
 
 from tests.backends.tools import STORES
@@ -27,6 +28,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[str]:
             for table in TABLES:
                 editor.create_model(table)
         _made.add(alias)
+    # A test before may have restarted the server: those of the loops' thread would be dead.
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
     yield alias
     assert not connections[alias].in_atomic_block
     connections.close_all()

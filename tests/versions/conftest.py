@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from asgiref.sync import SyncToAsync
 from django.db import connections
 
 from tests.versions.tools import STORES
@@ -26,6 +27,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[str]:
                 for model in ALL:
                     editor.create_model(model)
             _made.add(database)
+    # A test before may have restarted the server: those of the loops' thread would be dead.
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
     yield store
     assert not connection.in_atomic_block
     for model in reversed(ALL):
