@@ -100,7 +100,7 @@ def test_the_clients_own_server_stands_still(
     def busy() -> None:
         while not over.wait(0.05):
             with suppress(LockBackendError):
-                lock(f"{name}busy", using=backend.alias, wait=0).acquire()
+                lock(f"{name}busy", using=backend.alias, wait=0, ttl=2).acquire()
 
     asking = started(busy)
     soon(lambda: backend._session.up and server_of(backend, servers) is not own, within=30.0)
