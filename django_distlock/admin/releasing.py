@@ -58,10 +58,8 @@ def release(request: HttpRequest, chosen: Chosen, limit: float) -> Iterator[tupl
 
     A store that fails, or does not answer within ``limit`` seconds, is not asked to break another.
     """
-    by, user_id = (
-        request.user.get_username(),
-        str(request.user.pk),
-    )  # read here: by a query, perhaps
+    # Read here, by a query perhaps, and not on the threads that ask the stores.
+    by, user_id = request.user.get_username(), str(request.user.pk)
     by_alias: dict[str, list[Entry]] = {}
     for entry in chosen.entries:
         by_alias.setdefault(entry.alias, []).append(entry)
