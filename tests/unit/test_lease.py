@@ -182,7 +182,7 @@ def test_renewing_may_change_the_ttl(clock: VirtualClock, ttl: float | timedelta
         info = backend.inspect("a")
         assert info is not None
         assert info.expires_at is not None
-        assert (info.expires_at - info.acquired_at).total_seconds() == pytest.approx(seconds, 0.01)
+        assert -0.01 < (info.expires_at - info.acquired_at).total_seconds() - seconds < 5
         lease.release()
 
 
