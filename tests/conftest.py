@@ -15,15 +15,11 @@ import pytest
 from django.core import mail
 
 from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_servers
+from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 
 if find_spec("xdist"):
-    from tests.grouping import long_ones_first, pytest_xdist_make_scheduler  # noqa: F401 - a hook
-else:
-
-    def long_ones_first(items: list[pytest.Item]) -> None:
-        """Leave the order alone, as one process runs them all."""
-
+    from tests.grouping import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
 SERVERS: dict[str, DatabaseServer] = {}
 REDIS: list[Redis] = []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["GROUPS", "group_of", "long_ones_first", "pytest_xdist_make_scheduler"]
+__all__ = ["GROUPS", "group_of", "pytest_xdist_make_scheduler"]
 
 GROUPS = {
     "tests/browser/": "browser",
@@ -27,26 +27,10 @@ GROUPS = {
 }
 """What the names of tests begin with, and their group."""
 
-LONG = (
-    "tests/docs/test_write_a_backend.py",
-    "tests/docs/test_tutorial.py",
-    "tests/benchmarks/",
-    "tests/celery/test_faults.py",
-    "tests/faults/test_proof.py",
-    "tests/integration/test_demo",
-    "tests/versions/test_races.py",
-)
-"""What takes half a minute and more: begun last it would be waited for by three idle processes."""
-
 
 def group_of(nodeid: str) -> str:
     """Return the group of a test; one that belongs to none is a group of its own."""
     return next((group for start, group in GROUPS.items() if nodeid.startswith(start)), nodeid)
-
-
-def long_ones_first(items: list[pytest.Item]) -> None:
-    """Put what takes long to the front, in whatever order the rest is."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 class Grouped(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]

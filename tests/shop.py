@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testproject.settings import SQLITE
 
-__all__ = ["SMALL", "demo_holds", "environment_of", "program"]
+__all__ = ["SMALL", "demo_holds", "environment_of", "program", "ran"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ("--workers", "3", "--stock", "20", "--think", "4")
@@ -23,9 +23,9 @@ def environment_of(folder: Path, **store: str) -> dict[str, str]:
     return keep | {"SHOP_DATABASE": json.dumps(database)} | store
 
 
-def program(environment: dict[str, str], *words: str) -> str:
-    """Run a program of Python, and return what it printed."""
-    done = subprocess.run(
+def ran(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python to its end, whatever that is."""
+    return subprocess.run(
         [sys.executable, *words],
         cwd=ROOT,
         env=environment,
@@ -34,6 +34,11 @@ def program(environment: dict[str, str], *words: str) -> str:
         timeout=100,
         check=False,
     )
+
+
+def program(environment: dict[str, str], *words: str) -> str:
+    """Run a program of Python that has to succeed, and return what it printed."""
+    done = ran(environment, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from testproject.settings import SQLITE
 from tests.servers import Redis
-
-ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--workers", "3", "--stock", "20", "--think", "4")
+from tests.shop import SMALL, environment_of, program, ran
 
 
 @pytest.fixture
 def environment(server: Redis, tmp_path: Path) -> dict[str, str]:
     """The environment of a shop with tables of its own, on the Redis of this run."""
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))}
-    found = keep | {
-        "SHOP_DATABASE": json.dumps(SQLITE | {"NAME": str(tmp_path / "shop.sqlite3")}),
-        "SHOP_REDIS": server.url(),
-    }
-    assert manage(found, "migrate", "-v0").returncode == 0
+    found = environment_of(tmp_path, SHOP_REDIS=server.url())
+    program(found, "manage.py", "migrate", "-v0")
     return found
 
 
 def manage(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the shop."""
-    return subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return ran(environment, "manage.py", *words)
 
 
 def test_the_demo_on_redis(environment: dict[str, str]) -> None:

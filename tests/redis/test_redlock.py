@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +12,10 @@ import pytest
 from django_distlock import InvalidLockBackendError
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.conf import parse
-from testproject.settings import SQLITE
 from tests.redlock import NODES
 from tests.servers import chosen
+from tests.shop import environment_of, program
 
-ROOT = Path(__file__).resolve().parents[2]
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
 ONE, TWO, THREE, FOUR = (f"redis://{host}.example:6379/0" for host in "abcd")
 
@@ -96,26 +92,12 @@ class TestOnServers:
         assert [each.id for each in found] == ["distlock.W012", "distlock.W013"]
 
     def test_it_runs(self, tmp_path: Path) -> None:
-        keep = {k: v for k, v in os.environ.items() if not k.startswith(("SHOP_", "DJANGO_"))}
-        environment = keep | {
-            "SHOP_DATABASE": json.dumps(SQLITE | {"NAME": str(tmp_path / "shop.sqlite3")}),
-            "SHOP_REDLOCK": " ".join(node.url() for node in NODES[:3]),
-        }
+        environment = environment_of(
+            tmp_path, SHOP_REDLOCK=" ".join(node.url() for node in NODES[:3])
+        )
         words = ["demo", "--using", "redlock", "--workers", "3", "--stock", "20", "--json"]
-        printed = ""
-        for command in (["migrate", "-v0"], words):
-            done = subprocess.run(
-                [sys.executable, "manage.py", *command],
-                cwd=ROOT,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=100,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            printed = done.stdout
-        found = json.loads(printed)
+        program(environment, "manage.py", "migrate", "-v0")
+        found = json.loads(program(environment, "manage.py", *words))
         (run,) = [run for run in found["runs"] if run["alias"] == "redlock"]
         assert (run["technique"], run["orders"], run["oversold"]) == ("redlock", 20, 0)
         (kill,) = found["kills"]

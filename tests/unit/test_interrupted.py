@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -15,6 +17,17 @@ from django_distlock.signals import lock_acquired
 from django_distlock.watchdog import watchdog
 
 from .tools import UnitBackend, eventually
+
+
+@contextmanager
+def traced(trace: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    """Have ``trace`` called at each step of this thread's, as a debugger does."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def test_an_interruption_while_it_is_told_of_the_grant_frees_it(backend: UnitBackend) -> None:
@@ -53,13 +66,8 @@ def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBa
         return trace if frame.f_code.co_name == "__enter__" else None
 
     mine = lock("a", using=backend.alias, ttl=60)
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            mine.__enter__()
-    finally:
-        sys.settrace(before)
+    with traced(trace), pytest.raises(KeyboardInterrupt):
+        mine.__enter__()
     left = pop(mine)
     assert left is None, "the lease stays entered"
     assert eventually(lambda: not backend.holds("a"), 2.0)
@@ -75,13 +83,8 @@ def test_an_interruption_before_a_block_is_entered_spares_the_one_around_it(
 
     mine = lock("a", using=backend.alias, reentrant=True)
     with mine as outer:
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                mine.__enter__()
-        finally:
-            sys.settrace(before)
+        with traced(trace), pytest.raises(KeyboardInterrupt):
+            mine.__enter__()
         outer.check()
     assert outer.remaining() == 0
     assert not backend.holds("a")
