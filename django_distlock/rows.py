@@ -32,6 +32,8 @@ M = TypeVar("M", bound=Model)
 # PostgreSQL: lock not available. MariaDB: lock wait timeout, max_statement_time.
 _BUSY = {"55P03", 1205, 1969}
 _DEADLOCK = {"40P01", 1213}
+SEEN = 400  # characters of each thing that an error says of a dead lock
+_GRANT = "GRANT pg_read_all_stats TO it"
 
 _FEATURE = {
     "nowait": "has_select_for_update_nowait",
@@ -109,7 +111,7 @@ def lock_rows(
             with _limit(connection, limit):
                 return list(rows)
     except DatabaseError as error:
-        told = _translated(error, connection, queryset.model, wait=not nowait)
+        told = _translated(error, connection, rows, wait=not nowait)
         if told is None:
             raise
         if isinstance(told, LockNotAcquiredError) and on_contention != "raise":
@@ -161,20 +163,24 @@ def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[N
 
 
 def _translated(
-    error: DatabaseError, connection: BaseDatabaseWrapper, model: type[Model], *, wait: bool
+    error: DatabaseError, connection: BaseDatabaseWrapper, rows: QuerySet[M, M], *, wait: bool
 ) -> LockError | None:
     """Return what a driver's error says in words of ours, or None if it is about something else."""
     driver: Any = error.__cause__ or error
     code = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     if code is None and driver.args:
         code = driver.args[0]
-    table = model._meta.db_table
+    table = rows.model._meta.db_table
     if code in _BUSY:
         kind = LockTimeoutError if wait else LockNotAcquiredError
         return kind(f"Rows of {table} are locked by another transaction")
     if code not in _DEADLOCK:
         return None
-    seen = _seen(connection, driver)
+    said = [f"This one runs: {_short(str(rows.query))}"]
+    with contextlib.suppress(Exception):  # it only explains
+        more = _postgresql if connection.vendor == "postgresql" else _mariadb
+        said += more(connection, driver)
+    seen = "".join(f"{shown(each, SEEN)}. " for each in said)
     return LockDeadlockError(
         f"Rows of {table} were waited for by two transactions, each of which has locked what the "
         f"other one wants, and the database has ended this one. {seen}Lock in the same order "
@@ -182,15 +188,10 @@ def _translated(
     )
 
 
-def _seen(connection: BaseDatabaseWrapper, driver: Any) -> str:
-    """Return what the database tells of both sides, as far as the role may see it."""
-    said: list[str] = []
-    with contextlib.suppress(Exception):  # it only explains
-        if connection.vendor == "postgresql":
-            said = _postgresql(connection, driver)
-        else:
-            said = _mariadb(connection)
-    return "".join(f"{shown(each, 300)}. " for each in said)
+def _short(sql: str) -> str:
+    """Leave out the columns of a statement, so that what tells the rows is not cut off."""
+    sql = re.sub(r"(?s)\b(SELECT(?: DISTINCT)?) .*? FROM ", r"\1 … FROM ", sql, count=1)
+    return re.sub(r"(?s)^(UPDATE \S+ SET) .* WHERE ", r"\1 … WHERE ", sql)
 
 
 def _postgresql(connection: BaseDatabaseWrapper, driver: Any) -> list[str]:
@@ -198,21 +199,34 @@ def _postgresql(connection: BaseDatabaseWrapper, driver: Any) -> list[str]:
     said = [driver.diag.context or "", *detail.splitlines()]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pid, query FROM pg_stat_activity"
-            " WHERE pid = ANY(%s) AND pid <> pg_backend_pid()",
+            "SELECT pid, query, octet_length(query) >"
+            " pg_size_bytes(current_setting('track_activity_query_size')) - 5"
+            " FROM pg_stat_activity WHERE pid = ANY(%s) AND pid <> pg_backend_pid()",
             [[int(pid) for pid in re.findall(r"(?m)^Process (\d+)", detail)]],
         )
-        said += [f"Process {pid} runs: {query}" for pid, query in cursor.fetchall()]
+        for pid, query, is_cut in cursor.fetchall():
+            if query == "<insufficient privilege>":
+                said.append(f"This role may not see what process {pid} runs: {_GRANT}")
+                continue
+            cut = ", cut off by the server (track_activity_query_size)" if is_cut else ""
+            said.append(f"Process {pid} runs{cut}: {_short(query)}")
     return [each.rstrip(".") for each in said if each]
 
 
-def _mariadb(connection: BaseDatabaseWrapper) -> list[str]:
+def _mariadb(connection: BaseDatabaseWrapper, driver: Any) -> list[str]:
     raw: Any = connection.connection
     with raw.cursor() as cursor:  # Django would refuse one until the block has ended
-        cursor.execute("SHOW ENGINE INNODB STATUS")
+        try:
+            cursor.execute("SHOW ENGINE INNODB STATUS")
+        except raw.Error as error:
+            if error.args[0] != 1227:
+                raise
+            return ["This account may not see what the other one runs: GRANT PROCESS ON *.* TO it"]
         status = str(cursor.fetchone()[2])
     section = status.partition("LATEST DETECTED DEADLOCK")[2].partition("\nTRANSACTIONS\n")[0]
+    sides = dict(re.findall(r"(?s)thread id (\d+), [^\n]*\n(.*?)\n\*\*\*", section))
+    if sides.pop(str(raw.thread_id()), None) is None:
+        return []  # it tells of another one, which came later
     tables = re.findall(r"RECORD LOCKS .*? of table (\S+)", section)
-    statements = re.findall(r"(?m)^((?:SET STATEMENT|SELECT|UPDATE|DELETE|INSERT)\b.*)$", section)
     said = [f"Locked are rows of {', '.join(dict.fromkeys(tables))}"] if tables else []
-    return said + [f"One side runs: {each}" for each in statements]
+    return said + [f"The other one runs: {_short(each)}" for each in sides.values()]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from django.db.models import TextField, Value
 
 from django_distlock import (
     InvalidLockError,
@@ -20,7 +21,14 @@ from django_distlock import (
     lock_rows,
 )
 from django_distlock.models import LockRow
-from tests.backends.tools import LIMIT, SERVERS, Elsewhere, one_value
+from tests.backends.tools import (
+    LIMIT,
+    SERVERS,
+    Elsewhere,
+    database_alias,
+    one_value,
+    weak_role,
+)
 
 on_servers = pytest.mark.parametrize("store", SERVERS)
 LIMITS = {"postgresql": "SHOW lock_timeout", "mariadb": "SELECT @@max_statement_time"}
@@ -122,32 +130,68 @@ def test_contention_may_be_no_error(store: str, keys: list[str]) -> None:
     assert [type(error) for error in told] == [LockTimeoutError]
 
 
-@on_servers
-def test_a_cross_dead_lock_is_an_error_that_names_both_sides(store: str, keys: list[str]) -> None:
-    """Each has one row and wants the other's; the database ends one of them."""
+def crossed(one: list[Any], other: list[Any]) -> LockDeadlockError:
+    """Return the error of two of whom each locks its first and then wants its second."""
     both = threading.Barrier(2)
     errors: list[LockDeadlockError] = []
 
-    def cross(first: str, second: str) -> Callable[[], None]:
+    def cross(first: Any, second: Any) -> Callable[[], None]:
         def work() -> None:
             try:
-                with transaction.atomic(using=store):
-                    lock_rows(rows(store, first))
+                with transaction.atomic(using=first.db):
+                    lock_rows(first)
                     both.wait(LIMIT)
-                    lock_rows(rows(store, second))
+                    lock_rows(second)
             except LockDeadlockError as error:
                 errors.append(error)
 
         return work
 
-    with Elsewhere(cross(*keys)), Elsewhere(cross(*reversed(keys))):
+    with Elsewhere(cross(*one)), Elsewhere(cross(*other)):
         pass
     (error,) = errors
-    said = str(error)
+    return error
+
+
+def wide(queryset: Any, length: int) -> Any:
+    """Have a queryset ask for a long list of columns."""
+    return queryset.annotate(wide=Value("x" * length, output_field=TextField()))
+
+
+@on_servers
+@pytest.mark.parametrize("length", [0, 500])
+def test_a_cross_dead_lock_is_an_error_that_names_both_sides(
+    store: str, keys: list[str], length: int
+) -> None:
+    """Each has one row and wants the other's; the database ends one of them."""
+    first, second = (wide(rows(store, key), length) for key in keys)
+    said = str(crossed([first, second], [second, first]))
     assert "each of which has locked what the other one wants" in said
     assert said.count("distlock_lock") >= 2
     assert {"postgresql": "Process", "mariadb": "Locked are rows of"}[store] in said
-    assert any(key in said for key in keys)
+    assert all(key in said for key in keys), said
+    assert "cut off" not in said
+
+
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
+def test_a_statement_that_the_server_cuts_off_is_said_to_be(store: str, keys: list[str]) -> None:
+    first, second = (wide(rows(store, key), 3000) for key in keys)
+    said = str(crossed([first, second], [second, first]))
+    assert "track_activity_query_size" in said
+    assert sum(key in said for key in keys) == 1
+
+
+@on_servers
+def test_a_role_that_may_not_see_the_other_side_is_told(store: str, keys: list[str]) -> None:
+    """Its own statement it knows; two roles, because PostgreSQL shows a role what is its own."""
+    one, other = weak_role(store, "viewer1"), weak_role(store, "viewer2")
+    with database_alias("viewer1", one), database_alias("viewer2", other):
+        first, second = [[rows(role, key) for key in keys] for role in ("viewer1", "viewer2")]
+        said = str(crossed(first, second[::-1]))
+    grant = {"postgresql": "GRANT pg_read_all_stats", "mariadb": "GRANT PROCESS"}[store]
+    assert grant in said
+    assert "<insufficient privilege>" not in said
+    assert sum(key in said for key in keys) == 1
 
 
 @on_servers

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from django.db import connections
 
 from django_distlock import (
     Lease,
@@ -28,6 +27,7 @@ from tests.backends.rowlocks import (
 from tests.backends.tools import (
     database_alias,
     soon,
+    weak_role,
 )
 
 
@@ -50,18 +50,8 @@ def test_a_lock_is_broken_by_ending_its_session(store: str, name: str) -> None:
 @on_servers
 def test_a_role_that_may_not_end_a_session_is_told_what_to_do(store: str, name: str) -> None:
     alias = f"row-{store}"
-    role, word = "looker", "secret"
-    settings = dict(connections.settings[store])
-    with connections[store].cursor() as cursor:
-        if store == "postgresql":
-            cursor.execute(f"DROP ROLE IF EXISTS {role}")
-            cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{word}'")
-            cursor.execute(f"GRANT pg_read_all_data, pg_write_all_data TO {role}")
-        else:
-            cursor.execute(f"CREATE OR REPLACE USER {role}@'%%' IDENTIFIED BY '{word}'", [])
-            cursor.execute(f"GRANT ALL ON {settings['NAME']}.* TO {role}@'%%'", [])
     lease = taken(name, alias)
-    weak = database_alias("looker", settings | {"USER": role, "PASSWORD": word})
+    weak = database_alias("looker", weak_role(store, "looker"))
     wanted = {"postgresql": "GRANT pg_signal_backend", "mariadb": "CONNECTION ADMIN"}[store]
     with weak, row_alias("other", "looker"), pytest.raises(LockBackendError, match=wanted):
         locks["other"].force_release(name)

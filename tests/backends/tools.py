@@ -209,6 +209,21 @@ class Cell:
         return int(self.execute("SELECT value FROM cell WHERE name = %s", [self.name])[0][0])
 
 
+def weak_role(store: str, role: str) -> dict[str, Any]:
+    """Make a role that may read and write the tests' database and no more; return its settings."""
+    settings = dict(connections.settings[store])
+    word = "secret"
+    with connections[store].cursor() as cursor:
+        if store == "postgresql":
+            cursor.execute(f"DROP ROLE IF EXISTS {role}")
+            cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{word}'")
+            cursor.execute(f"GRANT pg_read_all_data, pg_write_all_data TO {role}")
+        else:
+            cursor.execute(f"CREATE OR REPLACE USER {role}@'%%' IDENTIFIED BY '{word}'", [])
+            cursor.execute(f"GRANT ALL ON {settings['NAME']}.* TO {role}@'%%'", [])
+    return settings | {"USER": role, "PASSWORD": word}
+
+
 def unreachable(store: str) -> dict[str, Any]:
     """Return the settings of a database that cannot be connected to."""
     settings = {key: connections.settings[store][key] for key in ("ENGINE", "OPTIONS")}
