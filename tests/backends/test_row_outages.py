@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from django.db import connections
 
 from django_distlock import (
     LeaseLostError,
@@ -16,15 +19,19 @@ from django_distlock import (
 from django_distlock.values import Claim, Grant
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import (
+    on_servers,
     row,
     row_alias,
     taken,
     waits,
 )
 from tests.backends.tools import (
+    SERVERS,
     Elsewhere,
+    elsewhere,
     soon,
 )
+from tests.faults.test_stopped import goes_on, holder
 
 
 @pytest.fixture
@@ -34,16 +41,52 @@ def rows(own: Place) -> Iterator[str]:
         yield "rows"
 
 
-def test_the_servers_idle_limit_is_the_ttl(rows: str, name: str) -> None:
-    lease = taken(name, rows, ttl=0.3, renew=False)
-    backend = row(rows)
-    other = Elsewhere(lambda: taken(name, rows, wait=backend.max_ttl(0.3) + 1)).start()
-    theirs = other.result()
+@on_servers
+def test_the_servers_idle_limit_is_the_ttl(store: str, name: str, tmp_path: Path) -> None:
+    """The holder is another process, and stands still: only the server can end its session."""
+    alias = f"row-{store}"
+    with holder(alias, name, 0.5, tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        limit = row(alias).max_ttl(0.5)
+        with lock(name, using=alias, wait=20) as theirs:
+            assert time.monotonic() - stopped < limit + 3.0
+            lost = "LeaseLostError"
+            found = goes_on(process)
+            assert {found[verb] for verb in ("before", "check", "renew", "release")} == {lost}
+            theirs.renew()
+
+
+@on_servers
+def test_a_holder_that_did_not_renew_is_told_so(store: str, name: str) -> None:
+    alias = f"row-{store}"
+    lease = taken(name, alias, ttl=0.3, renew=False)
+    theirs = elsewhere(lambda: taken(name, alias, wait=20))
     assert theirs.fencing_token > lease.fencing_token
     for call in (lease.renew, lease.release):
         with pytest.raises(LeaseLostError):
             call()
     theirs.release()
+
+
+@pytest.mark.parametrize("server", [s for s in SERVERS if s == "mariadb"], indirect=True)
+def test_the_servers_other_idle_limits_end_no_lease(own: Place, rows: str, name: str) -> None:
+    """MariaDB has three, and the two for writing and for reading win over the first."""
+    siblings = [f"idle_{kind}_transaction_timeout" for kind in ("write", "readonly")]
+    own.server.execute("; ".join(f"SET GLOBAL {each} = 1" for each in siblings))
+    try:
+        lease = taken(name, rows, ttl=5.0, renew=False)
+        # A program's own session has them, as this one would else.
+        with connections["own"].cursor() as cursor:
+            cursor.execute(f"SELECT @@{siblings[0]}, @@{siblings[1]}")
+            assert cursor.fetchone() == (1, 1)
+        time.sleep(2.2)
+        lease.renew()
+        time.sleep(2.2)
+        lease.check()
+        lease.release()
+    finally:
+        own.server.execute("; ".join(f"SET GLOBAL {each} = 0" for each in siblings))
 
 
 def test_a_session_ended_by_the_server_is_a_lost_lease(own: Place, rows: str, name: str) -> None:
