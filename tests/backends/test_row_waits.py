@@ -1,0 +1,49 @@
+"""Row locks: the server's own limit on a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from django_distlock.backends.row import mariadb, postgresql
+from django_distlock.backends.row.session import Session
+from tests.backends.rowlocks import on_servers, row_alias, taken
+from tests.backends.tools import Elsewhere, soon
+
+
+@contextmanager
+def short_waits(store: str) -> Iterator[None]:
+    """Have the server end each wait after a moment."""
+    if store == "mariadb":
+        with mock.patch.object(mariadb, "LONGEST_WAIT", 1.0):
+            yield
+        return
+    told = [s.replace("lock_timeout = 300000", "lock_timeout = 300") for s in postgresql.SET_UP]
+    assert told != list(postgresql.SET_UP)
+    with mock.patch.object(postgresql, "SET_UP", told):
+        yield
+
+
+@on_servers
+def test_a_wait_that_the_server_ends_begins_anew(store: str, name: str) -> None:
+    """By its limit on waits, which is there for clients that have died: nobody is told of it."""
+    alias = f"row-{store}"
+    lease = taken(name, alias, ttl=20)
+    sent: list[str] = []
+    send = Session.send
+
+    def note(session: Session, *given: Any) -> None:
+        sent.append(session.owner)
+        send(session, *given)
+
+    with short_waits(store), row_alias("rows", store), mock.patch.object(Session, "send", note):
+        waiter = Elsewhere(lambda: taken(name, "rows", wait=20)).start()
+        assert soon(lambda: len(sent) >= 3, 15)
+        assert len(set(sent)) == 1
+        assert not waiter.done()
+        lease.release()
+        theirs = waiter.result()
+        assert theirs.fencing_token > lease.fencing_token
+        theirs.release()
