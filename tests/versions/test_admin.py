@@ -31,4 +31,4 @@ def test_the_tests_of_a_project_with_the_admin_pass() -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert "Ran 10 tests" in done.stderr
+    assert "Ran 12 tests" in done.stderr

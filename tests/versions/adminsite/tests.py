@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -138,6 +140,60 @@ class AdminTests(TestCase):
         url = f"/admin/versions/item/{self.item.pk}/delete/"
         assert self.client.post(url, {"post": "yes"}).status_code == 302
         assert not Item.objects.exists()
+
+    @contextmanager
+    def overtaken(self, verb: str, change: Callable[[], object]) -> Iterator[list[object]]:
+        """Have somebody else come between the judging of what was sent and what it does.
+
+        What is done there is undone with the view's transaction, so it comes once more.
+        """
+        do = getattr(admin.ModelAdmin, verb)
+        runs: list[object] = []
+
+        def late(*args: Any, **kwargs: Any) -> None:
+            runs.append(args)
+            if len(runs) == 1:
+                change()
+            do(*args, **kwargs)
+
+        with (
+            mock.patch.object(admin.ModelAdmin, verb, late),
+            mock.patch("time.sleep", side_effect=lambda seconds: change()),
+        ):
+            yield runs
+
+    def test_conflict_between_judging_and_saving_a_list(self) -> None:
+        url = "/admin/versions/item/"
+        other = Item.objects.create(name="b", price=2)
+        data = self.sent(self.client.get(url), _save="Save")
+        data.pop("_selected_action", None)
+        data |= {key: "mine" for key in data if key.endswith("-name")}
+        theirs = Item.objects.filter(pk=self.item.pk)
+        with self.overtaken("save_model", lambda: theirs.update(name="theirs")):
+            page = self.client.post(url, data)
+        self.assertContains(page, "Name is now: theirs")
+        assert set(Item.objects.values_list("name", flat=True)) == {"theirs", other.name}
+        data = self.sent(page, _save="Save")
+        data.pop("_selected_action", None)
+        assert self.client.post(url, data).status_code == 302
+        assert set(Item.objects.values_list("name", flat=True)) == {"mine"}
+
+    def test_conflict_between_looking_and_deleting(self) -> None:
+        """What was to be deleted is so in its new version, too; what is gone is told of."""
+        url = f"/admin/versions/item/{self.item.pk}/delete/"
+        theirs = Item.objects.filter(pk=self.item.pk)
+        with self.overtaken("delete_model", lambda: theirs.update(name="theirs")) as runs:
+            assert self.client.post(url, {"post": "yes"}).status_code == 302
+        assert len(runs) == 2
+        assert not Item.objects.exists()
+        assert LogEntry.objects.count() == 1
+        again = Item.objects.create(name="a", price=1)
+        url = f"/admin/versions/item/{again.pk}/delete/"
+        theirs = Item.objects.filter(pk=again.pk)
+        with self.overtaken("delete_model", lambda: theirs.delete()):
+            page = self.client.post(url, {"post": "yes"}, follow=True)
+        self.assertContains(page, "Perhaps it was deleted?")
+        assert LogEntry.objects.count() == 1
 
 
 class CheckTests(TestCase):
