@@ -11,12 +11,14 @@ from typing import Any, Literal, TypeVar
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model, QuerySet
-from django.db.utils import DatabaseError
+from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
+from .backends.table.errors import remedy
 from .decorators import check_contention
 from .durations import UNSET, Wait, check_wait
 from .exceptions import (
     InvalidLockError,
+    LockBackendError,
     LockDeadlockError,
     LockError,
     LockNotAcquiredError,
@@ -68,7 +70,8 @@ def lock_rows(
     limit holds. Rows that are not to be had raise LockNotAcquiredError (``nowait``) or
     LockTimeoutError; with ``on_contention="skip"`` the answer is then an empty list, and a callable
     is given the error and returns the answer. A dead lock raises LockDeadlockError, always. The
-    transaction can go on after each of them but a dead lock on MariaDB, which undoes it all.
+    transaction can go on after each of them but a dead lock on MariaDB, which undoes it all. A
+    server that dies or ends the session meanwhile raises LockBackendError.
 
     Raises InvalidLockError outside of ``atomic()``, where nothing would stay locked, and
     UnsupportedOperationError on a database without row locks, such as SQLite, or without what is
@@ -110,7 +113,7 @@ def lock_rows(
                 return list(rows)
             with _limit(connection, limit):
                 return list(rows)
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         told = _translated(error, connection, rows, wait=not nowait)
         if told is None:
             raise
@@ -163,7 +166,7 @@ def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[N
 
 
 def _translated(
-    error: DatabaseError, connection: BaseDatabaseWrapper, rows: QuerySet[M, M], *, wait: bool
+    error: Error, connection: BaseDatabaseWrapper, rows: QuerySet[M, M], *, wait: bool
 ) -> LockError | None:
     """Return what a driver's error says in words of ours, or None if it is about something else."""
     driver: Any = error.__cause__ or error
@@ -175,7 +178,7 @@ def _translated(
         kind = LockTimeoutError if wait else LockNotAcquiredError
         return kind(f"Rows of {table} are locked by another transaction")
     if code not in _DEADLOCK:
-        return None
+        return None if _is_alive(error, connection) else _gone(error, connection, table)
     said = [f"This one runs: {_short(str(rows.query))}"]
     with contextlib.suppress(Exception):  # it only explains
         more = _postgresql if connection.vendor == "postgresql" else _mariadb
@@ -185,6 +188,24 @@ def _translated(
         f"Rows of {table} were waited for by two transactions, each of which has locked what the "
         f"other one wants, and the database has ended this one. {seen}Lock in the same order "
         "everywhere, and run this transaction again"
+    )
+
+
+def _is_alive(error: Error, connection: BaseDatabaseWrapper) -> bool:
+    if not isinstance(error, (OperationalError, InterfaceError)):
+        return True  # about the statement: to ask would cost a round trip for nothing
+    return connection.connection is not None and connection.is_usable()
+
+
+def _gone(error: Error, connection: BaseDatabaseWrapper, table: str) -> LockBackendError:
+    # Else Django would connect anew at the end of atomic(), and that error hide this one.
+    with contextlib.suppress(Error):
+        connection.close()
+    return LockBackendError(
+        f"The connection was lost while rows of {table} were locked, and with it the transaction: "
+        f"{shown(str(error).strip(), SEEN)}. {remedy(error, connection.alias)}, and run this "
+        "transaction again",
+        alias=connection.alias,
     )
 
 
