@@ -25,8 +25,9 @@ def refusal(alias: str, database: str) -> str:
 def no_mysql(alias: str, database: str) -> str:
     """Return why MySQL is refused, which only the server tells from MariaDB."""
     return (
-        f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is MySQL, which has no limit on being idle "
-        f"in a transaction, so that a cut-off holder would hold for ever. {_INSTEAD}."
+        f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is MySQL, which has no SET STATEMENT, by "
+        "which this backend limits its waits on MariaDB; it has not been run on MySQL. "
+        f"{_INSTEAD}."
     )
 
 
