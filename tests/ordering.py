@@ -12,10 +12,11 @@ LONG = (
     "tests/benchmarks/",
     "tests/celery/test_faults.py",
     "tests/faults/test_proof.py",
+    "tests/fencing/test_races.py::test_of_ten_thousand",
     "tests/integration/test_demo",
     "tests/versions/test_races.py",
 )
-"""What takes half a minute and more: begun last it would be waited for by three idle processes."""
+"""What takes about half a minute or more: begun last it would be waited for by idle processes."""
 
 
 def long_ones_first(items: list[pytest.Item]) -> None:
