@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from django_distlock import LockBackendError, lock
+from django_distlock import LockBackendError, LockInfo, LockNotHeldError, lock
+from django_distlock.backends.etcd.messages import base64
 from django_distlock.exceptions import InvalidLockBackendError
 from tests.backends.tools import elsewhere
-from tests.etcd.tools import Opener
+from tests.claims import claim, granted, refused
+from tests.etcd.tools import Opener, place_of
 from tests.servers import Etcd, EtcdCluster
 
 ROLE = "locker"
@@ -113,6 +115,47 @@ def test_the_keys_are_where_they_are_said_to_be(server: Etcd, opened: Opener) ->
     backend = opened(server.url, prefix="a/b c", ROOT="shop/locks")
     with lock("name", using=backend.alias):
         assert f"shop/locks/1/a%2Fb%20c/{backend.key('name')}/" in " ".join(server.all_keys())
+
+
+def test_what_others_put_there_is_not_shown(server: Etcd, opened: Opener, name: str) -> None:
+    backend = opened(server.url, prefix=name)
+    key = base64(f"{backend.located.root}{'0' * 64}/x")
+    server.ask("kv/put", {"key": key, "value": "AAAA"})
+    assert list(backend.held()) == []
+
+
+@pytest.mark.parametrize("wait", [0, 20.0])
+def test_what_others_put_into_a_line_asks_for_nothing(
+    wait: float, server: Etcd, opened: Opener, name: str
+) -> None:
+    """A key without a lease would never end: it neither blocks the lock nor is waited for."""
+    backend = opened(server.url, prefix=name)
+
+    def put(what: str) -> None:
+        key = base64(f"{backend.located.root}{backend.key(name)}/{what}")
+        server.ask("kv/put", {"key": key, "value": "AAAA"})
+
+    put("a")
+    put("b")
+    mine = lock(name, using=backend.alias).acquire(wait=wait)
+    assert mine is not None
+    mine.renew()
+    put("c")
+    waiter = claim(backend, name)
+    refused(backend, waiter)
+    holder = next(each for each in backend._steps.places._all.values() if each.granted)
+    assert place_of(backend, waiter).ahead == holder.keys.own
+    for info in (backend.inspect(name), *backend.held()):
+        assert isinstance(info, LockInfo)
+        assert (info.fencing_token, info.waiters) == (mine.fencing_token, 1)
+    stranger = opened(server.url, prefix=name)  # which knows of no place
+    assert lock(name, using=stranger.alias).acquire(wait=0) is None
+    stranger.force_release(name, fencing_token=mine.fencing_token)
+    with pytest.raises(LockNotHeldError):
+        mine.renew()
+    granted(backend, waiter)
+    assert backend.release(waiter)
+    assert backend.inspect(name) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 
 from django_distlock import Lease, LockInfo, lock
-from django_distlock.backends.etcd.messages import base64
 from django_distlock.values import Claim
 from tests.claims import claim, granted, refused, soon, started
 from tests.etcd.tools import Opener, place_of, tally
@@ -184,13 +183,6 @@ def test_held_goes_on_from_page_to_page(
     assert {info.name: info.waiters for info in backend.held()} == expected
     for each_claim in claims:
         backend.release(each_claim)
-    assert list(backend.held()) == []
-
-
-def test_what_others_put_there_is_not_shown(server: Etcd, opened: Opener, name: str) -> None:
-    backend = opened(server.url, prefix=name)
-    key = base64(f"{backend.located.root}{'0' * 64}/x")
-    server.ask("kv/put", {"key": key, "value": "AAAA"})
     assert list(backend.held()) == []
 
 

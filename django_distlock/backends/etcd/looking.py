@@ -10,7 +10,7 @@ from operator import attrgetter
 from ...values import LockInfo, Note
 from . import messages
 from .asking import Operation
-from .messages import Key, key_of
+from .messages import Key, contenders, key_of
 
 __all__ = ["look", "page"]
 
@@ -64,10 +64,11 @@ def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
 
 def _info(line: list[Key], root: str) -> Operation[LockInfo | None]:
     # Etcd shows no time of its own: `acquired_at` is when the holder asked, by its machine's clock.
-    holder, *waiting = line
-    record = holder.record
+    line = contenders(line)
+    record = line[0].record if line else None
     if record is None:  # put there by somebody else
         return None
+    holder, *waiting = line
     said = yield messages.time_to_live(holder.lease)
     left = int(said.get("TTL", -1))
     note = Note.loads(record.note)

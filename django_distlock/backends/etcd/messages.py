@@ -20,6 +20,7 @@ __all__ = [
     "Question",
     "Record",
     "base64",
+    "contenders",
     "exists",
     "grant",
     "join",
@@ -127,6 +128,11 @@ class Key:
         )
 
     @property
+    def asks(self) -> bool:
+        """Whether somebody asks for the lock by it: what other programs put there has no lease."""
+        return self.lease != "0"
+
+    @property
     def record(self) -> Record | None:
         """What stands under it, if it is ours."""
         return Record.loads(_plain(self.value))
@@ -198,10 +204,10 @@ def _ranked(keys: Keys, order: str, limit: int, *, before: int = 0, values: bool
 
 
 def take(keys: Keys, value: str, lease: str) -> Question:
-    """Put the own key if there is no other; else tell who came first."""
+    """Put the own key if there is no other that hangs on a lease; else tell who came first."""
     nobody = (
         f'{{"key":"{keys.first}","range_end":"{keys.end}",'
-        '"target":"CREATE","result":"EQUAL","create_revision":"0"}'
+        '"target":"LEASE","result":"EQUAL","lease":"0"}'
     )
     return Question(
         TXN,
@@ -225,11 +231,14 @@ def join(keys: Keys, value: str, lease: str) -> Question:
     )
 
 
-def look(places: Sequence[tuple[Keys, int]], *, first: bool = False) -> Question:
-    """Ask for each own key, and for the one ahead of it; with ``first`` also who came first."""
+def look(places: Sequence[tuple[Keys, int]], *, first: bool = False, limit: int = 1) -> Question:
+    """Ask for each own key, and for the one ahead of it; with ``first`` also who came first.
+
+    With a ``limit`` of 0 for all that are ahead.
+    """
     asked = []
     for keys, created in places:
-        asked += [_get(keys.own), _ranked(keys, "DESCEND", 1, before=created)]
+        asked += [_get(keys.own), _ranked(keys, "DESCEND", limit, before=created)]
         if first:
             asked.append(_ranked(keys, "ASCEND", 1, values=True))
     return Question(TXN, _txn("", asked), reads=True)
@@ -275,3 +284,8 @@ def watch(key: str) -> Question:
 def key_of(answer: Mapping[str, Any]) -> list[Key]:
     """Return the keys in one part of an answer."""
     return [Key.read(raw) for raw in answer.get("kvs", ())]
+
+
+def contenders(keys: Iterable[Key]) -> list[Key]:
+    """Return those of some keys by which somebody asks for the lock."""
+    return [key for key in keys if key.asks]

@@ -18,7 +18,7 @@ from . import messages
 from .asking import Operation, Said
 from .errors import EtcdError, NoSuchLeaseError
 from .leases import Lent, Pool, lifetime
-from .messages import Key, Keys, Record, key_of
+from .messages import Key, Keys, Record, contenders, key_of
 from .places import Place, Places
 
 __all__ = ["BATCH", "Steps"]
@@ -89,13 +89,14 @@ class Steps:
         if said.get("succeeded"):
             place.created = int(said["header"]["revision"])
             line = key_of(parts[1]["response_range"]) if wait else []
+            if len(line) > 1 and line[1].asks:
+                place.ahead = line[1].key
+                # Only with one ahead it is the holder.
+                alone = int(parts[1]["response_range"]["count"]) == 2
+                return place, Refusal(note=_note(line[1]) if alone else "", queue=True)
             if len(line) < 2:
                 yield from self._assure(claim, place, said)
-                return place, None
-            place.ahead = line[1].key
-            # Only with one ahead it is the holder.
-            alone = int(parts[1]["response_range"]["count"]) == 2
-            return place, Refusal(note=_note(line[1]) if alone else "", queue=True)
+            return place, None
         own = key_of(parts[0]["response_range"])
         if own:  # made by a request that was not answered
             self._found(place, own[0])
@@ -111,16 +112,25 @@ class Steps:
         if old and not (yield from self._refresh([place.lease]))[0]:
             self._gone(place)
             return None
-        said = yield messages.look([(place.keys, place.created)], first=True)
+        said = yield from self._seen([place], first=True)
         own, ahead, first = (part["response_range"] for part in said["responses"])
         if not _is_there(own, place):
             self._gone(place)
             return None
-        if line := key_of(ahead):
+        if line := contenders(key_of(ahead)):
             place.ahead, place.granted = line[0].key, False
             return Refusal(note=_note(key_of(first)[0]), queue=True)
         yield from self._assure(claim, place, said)
         return None
+
+    def _seen(self, places: Sequence[Place], *, first: bool = False) -> Operation[Said]:
+        """Ask for our keys and who is ahead; for all who are if the next one asks for nothing."""
+        asked = [(place.keys, place.created) for place in places]
+        said = yield messages.look(asked, first=first)
+        ahead = said["responses"][1 :: 3 if first else 2]
+        if any(not key.asks for part in ahead for key in key_of(part["response_range"])):
+            said = yield messages.look(asked, first=first, limit=0)
+        return said
 
     def _assure(self, claim: Claim, place: Place, said: Said) -> Operation[None]:
         """See that a key that is the first of its line has a whole ttl before it; it is granted.
@@ -266,7 +276,7 @@ class Steps:
         """
         for _ in range(4):
             living = yield from self._refresh([place.lease for place in places])
-            said = yield messages.look([(place.keys, place.created) for place in places])
+            said = yield from self._seen(places)
             term = said["header"]["raft_term"]
             parts = [part["response_range"] for part in said["responses"]]
             moved = [self._has_moved(*each) for each in zip(places, parts[::2], strict=True)]
@@ -282,7 +292,7 @@ class Steps:
         for number, (place, lives) in enumerate(zip(places, living, strict=True)):
             own, ahead = parts[2 * number : 2 * number + 2]
             if lives and _is_there(own, place):
-                place.granted = not key_of(ahead)
+                place.granted = not contenders(key_of(ahead))
             else:
                 self._gone(place)
             answers.append(place.granted)
@@ -302,7 +312,7 @@ class Steps:
         place = self._known_here(claim)
         if place is None:
             keys = Keys.of(self.root, claim)
-            return _was_first((yield messages.withdraw(keys)), keys)
+            return (yield from _was_first((yield messages.withdraw(keys)), keys))
         if place.granted and not place.unsure:
             question = messages.release(place.keys.own, place.created)
             said = yield question
@@ -311,7 +321,7 @@ class Steps:
                 held = True  # the first request did it; its answer was lost
         else:
             question = messages.withdraw(place.keys)
-            held = _was_first((yield question), place.keys)
+            held = yield from _was_first((yield question), place.keys)
             if not held and question.repeated and place.granted:
                 held = place.lease.until > self._clock()
         yield from self._part(claim, place)
@@ -319,8 +329,7 @@ class Steps:
 
 
 def _note(key: Key) -> str:
-    record = key.record
-    return record.note if record else ""
+    return record.note if (record := key.record) else ""
 
 
 def _is_there(own: dict[str, Any], place: Place) -> bool:
@@ -328,8 +337,14 @@ def _is_there(own: dict[str, Any], place: Place) -> bool:
     return bool(found) and found[0].created == place.created
 
 
-def _was_first(said: Said, keys: Keys) -> bool:
+def _was_first(said: Said, keys: Keys) -> Operation[bool]:
+    """Tell by the answer to a withdrawal whether it took the lock away."""
     line, removed = said["responses"]
     first = key_of(line["response_range"])
-    gone = int(removed["response_delete_range"].get("deleted", 0)) > 0
-    return bool(first) and first[0].key == keys.own and gone
+    if not first or not int(removed["response_delete_range"].get("deleted", 0)):
+        return False
+    if not first[0].asks:  # look at the line as it was before
+        before = int(said["header"]["revision"]) - 1
+        whole = yield messages.page(keys.first, keys.end, 0, str(before))
+        first = sorted(contenders(key_of(whole)), key=lambda key: key.created)
+    return bool(first) and first[0].key == keys.own
