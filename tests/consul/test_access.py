@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from django_distlock import LockBackendError, lock
+from tests.backends.tools import elsewhere
 from tests.consul.tools import Opener
 from tests.servers import Consul
 
@@ -58,3 +60,23 @@ def test_a_certificate_of_nobody_known(guarded: Consul, opened: Opener) -> None:
     backend = opened(guarded.url, TOKEN="nobody")
     with pytest.raises(LockBackendError, match=r"(?i)certificate"):
         lock("a", using=backend.alias).acquire()
+
+
+def test_a_server_that_demands_a_certificate(opened: Opener) -> None:
+    with Consul(mutual=True) as server:
+        cert, key = server.client
+        backend = opened(server.url, CA_FILE=server.certificate, CERT_FILE=cert, KEY_FILE=key)
+        waiting = lock("a", using=backend.alias, wait=0.2)
+        with lock("a", using=backend.alias, ttl=20):
+            assert elsewhere(waiting.acquire) is None
+
+        async def use() -> None:
+            async with lock("a", using=backend.alias, ttl=20):
+                assert await asyncio.create_task(waiting.aacquire()) is None
+
+        asyncio.run(use())
+        without = opened(server.url, CA_FILE=server.certificate)
+        with pytest.raises(LockBackendError, match=r"(?i)certificate"):
+            lock("a", using=without.alias).acquire(wait=0)
+        with pytest.raises(LockBackendError, match=r"(?i)certificate"):
+            asyncio.run(lock("a", using=without.alias).aacquire(wait=0))

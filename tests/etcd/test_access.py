@@ -111,6 +111,26 @@ def test_encrypted(opened: Opener, name: str) -> None:
             lock(name, using=stranger.alias).acquire(wait=0)
 
 
+def test_a_server_that_demands_a_certificate(opened: Opener, name: str) -> None:
+    with Etcd(mutual=True) as server:
+        cert, key = server.client
+        backend = opened(server.url, CA_FILE=server.certificate, CERT_FILE=cert, KEY_FILE=key)
+        waiting = lock(name, using=backend.alias, wait=0.2)
+        with lock(name, using=backend.alias):
+            assert elsewhere(waiting.acquire) is None
+
+        async def use() -> None:
+            async with lock(name, using=backend.alias):
+                assert await asyncio.create_task(waiting.aacquire()) is None
+
+        asyncio.run(use())
+        without = opened(server.url, CA_FILE=server.certificate)
+        with pytest.raises(LockBackendError, match=r"(?i)certificate"):
+            lock(name, using=without.alias).acquire(wait=0)
+        with pytest.raises(LockBackendError, match=r"(?i)certificate"):
+            asyncio.run(lock(name, using=without.alias).aacquire(wait=0))
+
+
 def test_the_keys_are_where_they_are_said_to_be(server: Etcd, opened: Opener) -> None:
     backend = opened(server.url, prefix="a/b c", ROOT="shop/locks")
     with lock("name", using=backend.alias):

@@ -201,11 +201,21 @@ class Server(ABC):
 
     def make_certificate(self, stem: str) -> None:
         """Write ``stem.key`` and ``stem.crt``, a certificate that is its own authority."""
-        subject = ("-subj", "/CN=localhost")
         names = ("-addext", f"subjectAltName=DNS:localhost,IP:{self.host}")
-        kind = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-        files = ("-keyout", f"{stem}.key", "-out", f"{stem}.crt")
-        self.run("openssl", "req", *kind, *subject, *names, *files)
+        kind = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
+        self.run("openssl", "req", *kind, *names, "-keyout", f"{stem}.key", "-out", f"{stem}.crt")
+
+    @property
+    def client(self) -> tuple[str, str]:
+        """The certificate of the clients of a ``mutual`` server, and its key."""
+        return str(self.folder / "client.crt"), str(self.folder / "client.key")
+
+    def trust_clients(self, *others: str) -> str:
+        """Make the certificate of the clients; return a file of what the server is to trust."""
+        self.make_certificate("client")
+        trusted = [(self.folder / f"{each}.crt").read_text() for each in ("client", *others)]
+        self.write("trusted.crt", "".join(trusted))
+        return str(self.folder / "trusted.crt")
 
     def write(self, name: str, text: str) -> None:
         """Write a file into the folder, for the server's user only."""

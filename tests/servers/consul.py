@@ -42,19 +42,23 @@ class Consul(Server):
         least_session: float = 1.0,
         acl: bool = False,
         tls: bool = False,
+        mutual: bool = False,
         expect: int = 1,
         port: int = 0,
         options: Sequence[str] = (),
     ) -> None:
         """Prepare a server; ``expect`` is how many servers the cluster has.
 
-        With a ``port`` that one is taken, so that it can be told before the server is started.
+        With a ``port`` that one is taken, so that it can be told before the server is started. A
+        ``mutual`` one demands a certificate of its clients.
         """
         super().__init__(options=options)
         self.reserved = port
         self.least_session = least_session
         self.acl = acl
-        self.tls = tls
+        self.tls = tls or mutual
+        self.mutual = mutual
+        self.trusted = ""
         self.expect = expect
         self.ports = {name: free_port() for name in ("server", "serf_lan")}
         self.join: list[str] = []
@@ -97,6 +101,8 @@ class Consul(Server):
         connection: http.client.HTTPConnection
         if self.tls:
             context = ssl.create_default_context(cafile=self.certificate)
+            if self.mutual:
+                context.load_cert_chain(*self.client)
             connection = http.client.HTTPSConnection(
                 self.host, self.port, timeout=limit, context=context
             )
@@ -143,6 +149,8 @@ class Consul(Server):
         self._own(data)
         if self.tls:
             self.make_certificate("consul")
+        if self.mutual:
+            self.trusted = self.trust_clients("consul")
 
     def command(self) -> list[str]:
         """Return the command line; the settings stand in a file."""
@@ -167,6 +175,8 @@ class Consul(Server):
         if self.tls:
             settings["ports"] = ports | {"http": -1, "https": self.port}
             settings |= {"cert_file": self.certificate, "key_file": str(self.folder / "consul.key")}
+        if self.mutual:
+            settings |= {"verify_incoming": True, "ca_file": self.trusted}
         if self.acl:
             tokens = {"master": self.password}
             settings["primary_datacenter"] = "dc1"

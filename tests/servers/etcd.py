@@ -37,17 +37,21 @@ class Etcd(Server):
         *,
         heartbeat: int = 10,
         tls: bool = False,
+        mutual: bool = False,
         durable: bool = False,
         options: Sequence[str] = (),
     ) -> None:
         """Prepare a server; ``options`` are words of its command line.
 
-        Only a ``durable`` one waits for the disk.
+        Only a ``durable`` one waits for the disk. A ``mutual`` one demands a certificate of its
+        clients.
         """
         super().__init__(options=options)
         self.durable = durable
         self.heartbeat = heartbeat
-        self.tls = tls
+        self.tls = tls or mutual
+        self.mutual = mutual
+        self.trusted = ""
         self.peer = 0
         self.member = f"member-{os.urandom(6).hex()}"
         self.members: dict[str, int] = {}
@@ -71,6 +75,8 @@ class Etcd(Server):
         connection: http.client.HTTPConnection
         if self.tls:
             context = ssl.create_default_context(cafile=self.certificate)
+            if self.mutual:
+                context.load_cert_chain(*self.client)
             connection = http.client.HTTPSConnection(
                 self.host, self.port, timeout=limit, context=context
             )
@@ -127,6 +133,8 @@ class Etcd(Server):
         """Make a certificate if one is needed."""
         if self.tls:
             self.make_certificate("etcd")
+        if self.mutual:  # the gateway is a client as well, with the server's own
+            self.trusted = self.trust_clients("etcd")
 
     def command(self) -> list[str]:
         """Return the command line."""
@@ -154,6 +162,8 @@ class Etcd(Server):
         if self.tls:
             settings["--cert-file"] = self.certificate
             settings["--key-file"] = str(self.folder / "etcd.key")
+        if self.mutual:
+            settings |= {"--client-cert-auth": "true", "--trusted-ca-file": self.trusted}
         words = [f"{key}={value}" for key, value in settings.items()]
         # What was written is with the operating system, which a killed server does not take along.
         if not self.durable:

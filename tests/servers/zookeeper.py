@@ -23,7 +23,8 @@ class ZooKeeper(Server):
     """ZooKeeper from Debian's package, as small as it can be, with its data in the folder.
 
     It does not wait for the disk, but what it has answered survives a kill: it was written.
-    A ``tls`` one has a second port, ``secure``, and a ``certificate`` which is its own authority.
+    A ``tls`` one has a second port, ``secure``, and a ``certificate`` which is its own authority;
+    a ``mutual`` one demands one of its clients there, too.
     ``options`` are words of Java's command line.
     """
 
@@ -33,10 +34,13 @@ class ZooKeeper(Server):
     places = ("/usr/bin",)
     accounts = ("zookeeper", "nobody")
 
-    def __init__(self, *, tls: bool = False, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, tls: bool = False, mutual: bool = False, options: Sequence[str] = ()
+    ) -> None:
         """Prepare a server."""
         super().__init__(options=options)
-        self.secure = free_port() if tls else 0
+        self.secure = free_port() if tls or mutual else 0
+        self.mutual = mutual
         self.lines: list[str] = []
 
     @property
@@ -63,10 +67,11 @@ class ZooKeeper(Server):
         factory = "org.apache.zookeeper.server.NettyServerCnxnFactory"
         self.options.append(f"-Dzookeeper.serverCnxnFactory={factory}")
         self.lines += [f"secureClientPort={self.secure}", f"secureClientPortAddress={self.host}"]
-        self.lines.append("ssl.clientAuth=none")
-        for store in ("keyStore", "trustStore"):
-            self.lines.append(f"ssl.{store}.location={self.folder / 'zookeeper.pem'}")
-            self.lines.append(f"ssl.{store}.type=PEM")
+        self.lines.append(f"ssl.clientAuth={'need' if self.mutual else 'none'}")
+        own = str(self.folder / "zookeeper.pem")
+        trusted = self.trust_clients() if self.mutual else own
+        for store, file in (("keyStore", own), ("trustStore", trusted)):
+            self.lines += [f"ssl.{store}.location={file}", f"ssl.{store}.type=PEM"]
 
     def prepare(self) -> None:
         """Make the data folder, and a certificate if one is needed."""

@@ -130,6 +130,17 @@ def test_tls(name: str, opened: Opener) -> None:
             lock(name, using=unknown.alias).acquire(wait=0)
 
 
+def test_a_server_that_demands_a_certificate(name: str, opened: Opener) -> None:
+    with ZooKeeper(mutual=True) as server:
+        where, (cert, key) = f"localhost:{server.secure}", server.client
+        backend = opened(where, TLS={"CA": server.certificate, "CERT": cert, "KEY": key})
+        with lock(name, using=backend.alias, wait=10):
+            assert len(line(backend, name)) == 1
+        without = opened(where, TLS={"CA": server.certificate}, COMMAND_TIMEOUT=1.0)
+        with pytest.raises(LockBackendError, match=r"no connection"):
+            lock(name, using=without.alias).acquire(wait=0)
+
+
 def test_the_timeout_that_the_servers_agreed_to_counts(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
