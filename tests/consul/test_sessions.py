@@ -6,7 +6,14 @@ import time
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, UnsupportedOperationError, lock, locks
+from django_distlock import (
+    Lease,
+    LeaseLostError,
+    LockBackendError,
+    UnsupportedOperationError,
+    lock,
+    locks,
+)
 from django_distlock.backends.consul.sessions import Session, Sessions
 from django_distlock.values import Refusal
 from tests.claims import claim, granted, soon, started
@@ -240,3 +247,41 @@ def test_tokens_rise_though_the_key_is_deleted(opened: Opener, server: Consul) -
             assert lease.sequencer.lock_index == 1
         server.ask("DELETE", f"/v1/kv/{backend._folder}?recurse")
     assert tokens == sorted(set(tokens))
+
+
+def test_a_session_ends_with_a_check_of_its_service(opened: Opener, server: Consul) -> None:
+    check = {"CheckID": "shop-lives", "TTL": "60s", "Status": "passing"}
+    server.ask("PUT", "/v1/agent/service/register", {"Name": "shop", "Check": check})
+    soon(lambda: bool(server.ask("GET", "/v1/health/checks/shop")))
+    try:
+        backend = opened(server.url, SERVICE_CHECKS=["shop-lives"])
+        lease = lock("a", using=backend.alias, ttl=20, renew=False).acquire()
+        assert lease is not None
+        (hold,) = backend._protocol.holds.values()
+        assert hold.session in server.sessions()
+        lease.renew()
+        server.ask("PUT", "/v1/agent/check/fail/shop-lives")
+        soon(lambda: hold.session not in server.sessions())
+        with pytest.raises(LeaseLostError):
+            lease.renew()
+        with pytest.raises(LockBackendError, match="SERVICE_CHECKS"):
+            lock("a", using=backend.alias).acquire(wait=0)
+    finally:
+        server.ask("PUT", "/v1/agent/service/deregister/shop")
+
+
+def test_a_session_of_another_node(opened: Opener, server: Consul) -> None:
+    """It ends with that node; one that nobody knows is told of."""
+    server.ask("PUT", "/v1/catalog/register", {"Node": "elsewhere", "Address": "192.0.2.1"})
+    backend = opened(server.url, NODE="elsewhere")
+    lease = lock("a", using=backend.alias, ttl=20, renew=False).acquire()
+    assert lease is not None
+    (hold,) = backend._protocol.holds.values()
+    (session,) = server.ask("GET", "/v1/session/node/elsewhere")
+    assert session["ID"] == hold.session
+    server.ask("PUT", "/v1/catalog/deregister", {"Node": "elsewhere"})
+    soon(lambda: hold.session not in server.sessions())
+    with pytest.raises(LeaseLostError):
+        lease.renew()
+    with pytest.raises(LockBackendError, match=r"OPTIONS\['NODE'\]"):
+        lock("a", using=backend.alias).acquire(wait=0)

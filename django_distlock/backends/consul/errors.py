@@ -28,6 +28,10 @@ def remedy(error: Exception, where: str) -> str:
         return (
             "Look at OPTIONS['NODE_CHECKS'] and ['SERVICE_CHECKS']: the checks of the agent's node"
         )
+    if "critical state" in said:
+        return "Mend what fails that check, or take it out of OPTIONS['SERVICE_CHECKS'] or the like"
+    if "missing node" in said:
+        return "Look at OPTIONS['NODE']: the name of a node of the catalog, see consul members"
     if error.status == 413 or "too large" in said:
         return "Make the lock's name or its metadata shorter: a key of Consul takes 512 KB"
     return f"Look at {where} and its log"
