@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
+from io import StringIO
 
 import pytest
+from django.core.management import call_command
 
+from django_distlock import lock
 from django_distlock.values import CleanPolicy, Refusal
 from tests.claims import claim, granted
 from tests.consul.tools import Opener, keys_of
@@ -99,3 +103,10 @@ def test_a_name_too_long_for_a_key_is_shortened_for_people(opened: Opener, serve
     assert name.startswith(info.name)
     assert backend.renew(one)
     assert backend.release(one)
+
+
+def test_the_command(name: str) -> None:
+    with lock(name, using="consul"):
+        out = StringIO()
+        call_command("cleanlocks", using=["consul"], stdout=out)
+        assert re.fullmatch(r"consul: 0 of [1-9]\d* removed \(idle for 7d\)\n", out.getvalue())
