@@ -18,6 +18,7 @@ from . import flow
 from .decorators import fill
 from .durations import UNSET
 from .exceptions import LockBackendError, LockNotAcquiredError, LockNotHeldError
+from .holder import Caller, place_of, taken_by
 from .lease import Lease
 from .lock import Lock, lock
 from .names import label_of
@@ -81,8 +82,9 @@ class LockedCommand(BaseCommand):
         """Run the command under the lock."""
         usual = {"wait": 0, "label": label_of(self._template())}
         guard = lock(self.get_lock_name(options), **{**usual, **self.lock_options})
+        caller = Caller(place_of(type(self).handle))
         try:
-            with alone(guard, held=self.exit_when_held) as self.lease:
+            with alone(guard, held=self.exit_when_held, caller=caller) as self.lease:
                 return super().execute(*args, **options)
         except AlreadyRunningError as error:
             if error.returncode:
@@ -115,14 +117,16 @@ def locked_command(
 
 
 @contextmanager
-def alone(guard: Lock, *, held: int = HELD) -> Iterator[Lease]:
+def alone(guard: Lock, *, held: int = HELD, caller: Caller | None = None) -> Iterator[Lease]:
     """Run a block of a command under a lock, and have what goes wrong end it by its exit code.
 
-    ``held`` is the exit code when somebody else holds the lock.
+    ``held`` is the exit code when somebody else holds the lock; ``caller`` is whom
+    the lock shows.
     """
     with _ended_by_sigterm():
         try:
-            lease = flow.run(guard._obtain(UNSET, None))
+            with taken_by(caller):
+                lease = flow.run(guard._obtain(UNSET, None))
         except LockNotAcquiredError as error:
             raise AlreadyRunningError(str(error), returncode=held) from error
         except LockBackendError as error:

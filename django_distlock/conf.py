@@ -36,6 +36,7 @@ class AliasConf:
     reentrant: bool = False
     in_transaction: str = "hold"
     retention: float = 604800.0
+    show_caller: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -125,6 +126,7 @@ _JUDGES: dict[str, Callable[[str, Any], Any]] = {
     "REENTRANT": _flag,
     "IN_TRANSACTION": _choice,
     "RETENTION": _retention,
+    "SHOW_CALLER": _flag,
     "OPTIONS": _options,
 }
 

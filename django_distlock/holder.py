@@ -4,22 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from .values import Holder, Note
 
-__all__ = ["this_note", "this_task"]
+__all__ = ["NOWHERE", "Caller", "Place", "place_of", "taken_by", "this_note", "this_task"]
+
+Place = tuple[str, int, str]
+"""A file, a line of it, and the function there."""
+
+NOWHERE: Final[Place] = ("", 0, "")
 
 _HERE = str(Path(__file__).parent) + os.sep
 _LOOPS = tuple(os.sep.join(("", package, "")) for package in ("asyncio", "asgiref"))
 _HOST = socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """For whom a lock is taken by a decorator, which the frames above do not tell: Django's own."""
+
+    place: Place = NOWHERE
+    view: str = ""
+    user: str = ""
+
+
+_caller: ContextVar[Caller | None] = ContextVar("django_distlock_caller", default=None)
+
+
+@contextmanager
+def taken_by(caller: Caller | None) -> Iterator[None]:
+    """Have the next lock that is taken in the block show ``caller``.
+
+    Only that one: a receiver of a signal may take a lock for itself meanwhile.
+    """
+    _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.set(None)
+
+
+def place_of(function: object) -> Place:
+    """Return where a function is written, below its decorators."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    below: Any = inspect.unwrap(function) if callable(function) else function
+    code = getattr(below, "__code__", None)
+    if code is None:
+        return NOWHERE
+    return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
 @functools.lru_cache(1024)
@@ -30,7 +75,7 @@ def _is_inside(file: str) -> bool:
     return any(part in file for part in _LOOPS)
 
 
-def _site() -> tuple[str, int, str]:
+def _site() -> Place:
     """Return file, line and function of the nearest caller outside of what `_is_inside` tells."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
@@ -38,7 +83,7 @@ def _site() -> tuple[str, int, str]:
         if not _is_inside(code.co_filename):
             return code.co_filename, frame.f_lineno, code.co_qualname
         frame = frame.f_back
-    return "", 0, ""
+    return NOWHERE
 
 
 def this_task() -> asyncio.Task[Any] | None:
@@ -47,20 +92,30 @@ def this_task() -> asyncio.Task[Any] | None:
     return None if loop is None else asyncio.current_task(loop)
 
 
-def this_note(metadata: Mapping[str, Any] | None) -> str:
-    """Return the note of the calling process, thread, task and place in the code.
+def this_note(metadata: Mapping[str, Any] | None, *, show_caller: bool = True) -> str:
+    """Return the note of the calling process, thread, task or view, user and place in the code.
 
-    Raises TypeError or ValueError when JSON cannot hold the metadata.
+    The last two are left out without ``show_caller``. Raises TypeError or ValueError
+    when JSON cannot hold the metadata.
     """
     task = this_task()
     name = "" if task is None else task.get_name()
-    who = (os.getpid(), threading.current_thread().name, name, *_site())
+    caller = _caller.get()
+    if caller is None:
+        view, user, place = "", "", _site() if show_caller else NOWHERE
+    else:
+        _caller.set(None)
+        view, user, place = caller.view, "", NOWHERE
+        if show_caller:
+            user, place = caller.user, caller.place if caller.place[0] else _site()
+    who = (os.getpid(), threading.current_thread().name, name, view, user, place)
     return Note(_holder(*who), metadata).dumps() if metadata else _plain_note(*who)
 
 
-def _holder(pid: int, thread: str, task: str, file: str, line: int, function: str) -> Holder:
+def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place) -> Holder:
+    file, line, function = place
     site = f"{file}:{line} {function}" if file else ""
-    return Holder(host=_HOST, pid=pid, thread=thread, task=task, site=site)
+    return Holder(_HOST, pid, thread, task, site, view, user)
 
 
 @functools.lru_cache(1024)

@@ -124,7 +124,7 @@ class Lock(Guard[Lease], Decorates):
         where: Where = {"name": name, "alias": self.using}
         ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
         ttl = check_ttl(ttl, longest=backend.longest_ttl, **where)
-        note = self._note(name)
+        note = self._note(name, backend)
         key = backend.key(name)
         kept: list[object] = (yield Ask(sweep)) if is_pending() else []
         mine = held.find(backend, key)
@@ -266,9 +266,9 @@ class Lock(Guard[Lease], Decorates):
             return backend.conf.max_hold
         return None if self.max_hold is None else check_ttl(self.max_hold, what="max_hold")
 
-    def _note(self, name: str) -> str:
+    def _note(self, name: str, backend: BaseLockBackend) -> str:
         try:
-            return this_note(self.metadata)
+            return this_note(self.metadata, show_caller=backend.conf.show_caller)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using

@@ -21,6 +21,8 @@ __all__ = [
     "Note",
     "Refusal",
     "Sequencer",
+    "doer_of",
+    "user_of",
 ]
 
 
@@ -36,10 +38,22 @@ class Holder:
     thread: str = ""
     task: str = ""
     site: str = ""
+    view: str = ""
+    user: str = ""
 
     def __str__(self) -> str:
-        parts = [f"{self.host or '?'} pid {self.pid}", self.task or self.thread, self.site]
+        parts = [f"{self.host or '?'} pid {self.pid}", doer_of(self), user_of(self), self.site]
         return shown(", ".join(part for part in parts if part))
+
+
+def doer_of(holder: Holder) -> str:
+    """Return the view, else the task, else the thread."""
+    return holder.view or holder.task or holder.thread
+
+
+def user_of(holder: Holder) -> str:
+    """Return the user, said to be one: ``user ada``."""
+    return f"user {holder.user}" if holder.user else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,8 @@ class Note:
         """Return the note as ASCII JSON, which every store and character set takes."""
         h = self.holder
         note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
-        note |= {"task": h.task, "site": h.site, "metadata": dict(self.metadata)}
+        note |= {"task": h.task, "site": h.site, "view": h.view, "user": h.user}
+        note["metadata"] = dict(self.metadata)
         return _encode({k: v for k, v in note.items() if v})
 
     @classmethod
@@ -66,12 +81,12 @@ class Note:
         if not isinstance(raw, dict):
             return cls()
         get = raw.get
-        words = (get("host", ""), get("thread", ""), get("task", ""), get("site", ""))
-        host, thread, task, site = [each if isinstance(each, str) else "" for each in words]
+        words = [get(key, "") for key in ("host", "thread", "task", "site", "view", "user")]
+        host, thread, *others = [each if isinstance(each, str) else "" for each in words]
         pid, metadata = get("pid", 0), get("metadata", {})
         if not isinstance(pid, int) or isinstance(pid, bool):
             pid = 0
-        holder = Holder(host, pid, thread, task, site)
+        holder = Holder(host, pid, thread, *others)
         return cls(holder, metadata if isinstance(metadata, dict) else {})
 
 

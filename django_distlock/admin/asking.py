@@ -137,7 +137,8 @@ def _matches(entry: Entry, words: Sequence[str]) -> bool:
     info = entry.info
     holder = info.holder
     text = [info.name, entry.alias, holder.host, str(holder.pid), holder.thread, holder.task]
-    text += [holder.site, str(info.fencing_token), *map(str, info.metadata.values())]
+    text += [holder.view, holder.user, holder.site, str(info.fencing_token)]
+    text += map(str, info.metadata.values())
     everything = "\n".join(text).casefold()
     return all(word in everything for word in words)
 

@@ -14,7 +14,7 @@ from ..backends.base import BaseLockBackend
 from ..exceptions import InvalidLockBackendError
 from ..looking import look, open_all
 from ..text import duration, shown
-from ..values import LockInfo
+from ..values import LockInfo, doer_of, user_of
 
 __all__ = ["Board", "Entry", "Row", "Store", "gather", "technique_of"]
 
@@ -161,7 +161,8 @@ class Row:
         self.name = shown(info.name, NAME)
         self.host = shown(holder.host or "?", 60)
         self.pid = holder.pid
-        self.doer = shown(holder.task or holder.thread, 60)
+        self.doer = shown(doer_of(holder), 60)
+        self.user = shown(user_of(holder), 60)
         self.site = shown(_short(holder.site), SITE)
         self.metadata = _metadata(info, METADATA)
         self.token = info.fencing_token
@@ -213,6 +214,8 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
         (_("Process"), str(holder.pid)),
         (_("Thread"), shown(holder.thread)),
         (_("Task"), shown(holder.task)),
+        (_("View"), shown(holder.view)),
+        (_("User"), shown(holder.user)),
         (_("Call site"), shown(holder.site, 1000)),
         (_("Held for"), f"{duration((now - info.acquired_at).total_seconds())} ({since})"),
         (_("Ttl left"), left),

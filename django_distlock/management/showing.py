@@ -51,6 +51,8 @@ def as_block(alias: str, info: LockInfo, now: datetime) -> str:
         "pid": str(holder.pid),
         "thread": shown(holder.thread),
         "task": shown(holder.task),
+        "view": shown(holder.view),
+        "user": shown(holder.user),
         "call site": shown(holder.site, 1000),
         "since": _moment(info.acquired_at, now),
         "until": "" if info.expires_at is None else _moment(info.expires_at, now),

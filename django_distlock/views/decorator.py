@@ -30,6 +30,7 @@ from ..exceptions import (
     LockNotAcquiredError,
     LockNotHeldError,
 )
+from ..holder import taken_by
 from ..lease import Lease
 from ..lock import Lock, Name, lock
 from .answers import STATUSES, answer, retry_after
@@ -43,6 +44,7 @@ from .atomic import (
     refuse_inside,
     stay_in,
 )
+from .showing import caller_of
 from .streams import hold_until_sent
 
 __all__ = ["LockedView", "locked_view"]
@@ -105,7 +107,8 @@ class LockedView:
             refuse_inside(request, names, view, self._template(), self.lock.using)
             bound = bind(request, args, kwargs)
             try:
-                lease = flow.run(bound._obtain(UNSET, None))
+                with taken_by(caller_of(request, view)):
+                    lease = flow.run(bound._obtain(UNSET, None))
             except LockNotAcquiredError as error:
                 return self._refused(error, request, args, kwargs)
             except LockBackendError as error:
@@ -150,7 +153,8 @@ class LockedView:
                 # The name asks the database, as {request.user.pk} does.
                 bound = await sync_to_async(bind)(request, args, kwargs)
             try:
-                lease = await flow.arun(bound._obtain(UNSET, None))
+                with taken_by(caller_of(request, view)):
+                    lease = await flow.arun(bound._obtain(UNSET, None))
             except LockNotAcquiredError as error:
                 instead: Any = self.on_contention
                 if is_coroutine(instead):

@@ -17,6 +17,7 @@ from django.utils import translation
 from django_distlock import looking
 from django_distlock.admin.asking import Asked
 from django_distlock.admin.board import Board, Entry
+from django_distlock.holder import Caller, taken_by
 from django_distlock.models import HeldLock
 from django_distlock.values import Holder, LockInfo
 from tests.admin.tools import (
@@ -58,6 +59,20 @@ class ListTests(TransactionTestCase):
             self.assertEqual(names(client, state="ending"), [])
             self.assertContains(client.get(PAGE, {"q": "2"}), "of 3 locks")
             self.assertContains(client.get(PAGE, {"q": "nothing"}), "No lock is like that.")
+
+    def test_the_view_its_user_and_the_place(self) -> None:
+        client = boss()
+        place = ("/srv/shop/views.py", 3, "pay")
+        with taken_by(Caller(place, "shop:pay", "<b>ada</b>")), held("a"), held("b"):
+            self.assertEqual(names(client, q="shop:pay"), ["a"])
+            self.assertEqual(names(client, q="<b>ADA"), ["a"])
+            page = client.get(PAGE, {"q": "shop:pay"})
+            detail = client.get(f"{PAGE}hold/", {"hold": keys(page)})
+        self.assertContains(page, "<bdi>shop:pay</bdi> · <bdi>user &lt;b&gt;ada&lt;/b&gt;</bdi>")
+        self.assertContains(page, "<bdi>shop/views.py:3 pay</bdi>")
+        for text in ("View", "shop:pay", "User", "&lt;b&gt;ada&lt;/b&gt;", "/srv/shop/views.py:3"):
+            self.assertContains(detail, text)
+        self.assertNotContains(detail, "<b>ada")
 
     def test_what_ends_soon(self) -> None:
         client = boss()

@@ -273,3 +273,16 @@ def test_without_celery_the_extra_is_named() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
     )
     assert "pip install django-distlock[celery]" in done.stderr
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("bind", [False, True])
+def test_the_holder_is_the_tasks_function(app: Celery, name: str, once: bool, bind: bool) -> None:
+    def task(*args: Any) -> str:
+        info = locks["locmem"].inspect(name)
+        return "" if info is None else info.holder.site
+
+    decorator: Any = locked_task
+    made = decorator(name, using="locmem", app=app, once=once, bind=bind)(task)
+    place = f"{__file__}:{task.__code__.co_firstlineno} {task.__qualname__}"
+    assert made.delay().get() == made() == place

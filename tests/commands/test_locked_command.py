@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from django_distlock import InvalidLockError, lock
+from django_distlock import InvalidLockError, lock, locks
 from django_distlock.commands import (
     AlreadyRunningError,
     LockedCommand,
@@ -55,6 +55,14 @@ class Import(BaseCommand):
         if options["fail"]:
             raise LookupError
         return f"imported {options['tenant']}"
+
+
+class Looking(BaseCommand):
+    """A command that tells where it was called from, as its lock says."""
+
+    def handle(self, *args: Any, **options: Any) -> str:
+        [info] = locks[self.lock_options["using"]].held()  # type: ignore[attr-defined]
+        return str(info.holder.site)
 
 
 def call(made: BaseCommand, *arguments: str, **options: Any) -> str:
@@ -245,3 +253,14 @@ def test_a_handler_of_the_programs_own_is_left_alone(backend: UnitBackend) -> No
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_the_holder_is_the_command() -> None:
+    with opened() as backend:
+        for made in (
+            command(Looking, backend.alias),
+            locked_command("looking", using=backend.alias)(Looking),
+        ):
+            site = call(made()).strip()
+            assert site.startswith(f"{__file__}:")
+            assert site.endswith(" Looking.handle")

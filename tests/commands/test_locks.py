@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from django_distlock import lock, locks
+from django_distlock import Holder, lock, locks
 from django_distlock.testing import hold_elsewhere
 from django_distlock.text import duration
+from django_distlock.values import Claim, Grant, Note
 from tests.backends.tools import SERVERS, database_alias, lock_alias, unreachable
 from tests.commands.tools import LIMIT, Ran, end, line, run, started
 from tests.conftest import SERVERS as STARTED
@@ -201,6 +202,24 @@ def test_show(store: str, name: str) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d+s ago", facts["since"])
     assert re.fullmatch(r".* UTC, in 1m\d\ds", facts["until"])
     assert found.out.splitlines()[0].split() == ["alias", store]
+
+
+def test_show_the_view_and_its_user(store: str, name: str) -> None:
+    note = Holder("web-1", 7, "MainThread", "", "shop/views.py:3 pay", "shop:pay", "<ada>\x1b")
+    backend = locks[store]
+    claim = Claim(name, backend.key(name), os.urandom(8).hex(), 30.0, Note(note).dumps())
+    assert isinstance(backend.try_acquire(claim, 5.0), Grant)
+    try:
+        ran = Ran("locks", "show", name, "--using", store)
+        listing = Ran("locks", "list", "--using", store, "--prefix", name)
+        told = json.loads(Ran("locks", "show", name, "--using", store, "--format", "json").out)
+    finally:
+        backend.release(claim)
+    facts = dict(re.split(r"  +", row, maxsplit=1) for row in ran.out.splitlines())
+    assert (facts["view"], facts["user"]) == ("shop:pay", "<ada>\\x1b")
+    assert facts["call site"] == "shop/views.py:3 pay"
+    assert "web-1 pid 7, shop:pay, user <ada>\\x1b" in listing.out
+    assert (told[0]["holder"]["view"], told[0]["holder"]["user"]) == ("shop:pay", "<ada>\x1b")
 
 
 def test_show_as_json(store: str, name: str) -> None:

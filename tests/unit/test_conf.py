@@ -58,6 +58,7 @@ RIGHT: list[tuple[str, Any, Any]] = [
     *(("IN_TRANSACTION", value, value) for value in IN_TRANSACTION),
     ("RETENTION", 60, 60.0),
     ("RETENTION", timedelta(days=1), 86400.0),
+    ("SHOW_CALLER", False, False),
     ("OPTIONS", {"COMMAND_TIMEOUT": 1}, {"COMMAND_TIMEOUT": 1}),
 ]
 
@@ -91,6 +92,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("MAX_HOLD", 0, "from 0.01"),
     ("MAX_HOLD", "3600", "number of seconds"),
     ("MAX_HOLD", True, "number of seconds"),
+    ("SHOW_CALLER", 1, "is True or False"),
     ("REENTRANT", None, "True or False"),
     ("IN_TRANSACTION", "Hold", "'hold', 'error', 'warn', 'allow'"),
     ("IN_TRANSACTION", None, "'hold', 'error', 'warn', 'allow'"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import threading
+from dataclasses import replace
 
 from django_distlock import Holder, lock
-from django_distlock.holder import this_note
+from django_distlock.holder import NOWHERE, Caller, place_of, taken_by, this_note
 from django_distlock.values import Note
 
 from .tools import UnitBackend, in_thread
@@ -85,3 +87,50 @@ def test_the_note_of_a_place_does_not_keep_metadata() -> None:
     notes = [Note.loads(this_note(metadata)) for metadata in ({"a": 1}, None, {"a": 2}, {})]
     assert [note.metadata for note in notes] == [{"a": 1}, {}, {"a": 2}, {}]
     assert len({note.holder for note in notes}) == 1
+
+
+# -- who is told by a decorator --------------------------------------------------------------------
+
+ADA = Caller(place_of(holder_of), "shop:pay", "ada")
+
+
+def test_the_next_lock_shows_whom_it_is_told(backend: UnitBackend) -> None:
+    with taken_by(ADA), lock("a", using=backend.alias), lock("b", using=backend.alias):
+        told, other = holder_of(backend), holder_of(backend, "b")
+    line = holder_of.__code__.co_firstlineno
+    assert (told.view, told.user, told.site) == ("shop:pay", "ada", f"{__file__}:{line} holder_of")
+    assert ", shop:pay, user ada, " in str(told)
+    assert (other.view, other.user) == ("", "")
+    assert other.site.endswith("test_the_next_lock_shows_whom_it_is_told")
+
+
+def test_what_was_not_taken_tells_nothing_of_the_next(backend: UnitBackend) -> None:
+    with taken_by(ADA):
+        pass
+    with lock("a", using=backend.alias):
+        assert holder_of(backend).view == ""
+
+
+def test_a_caller_without_a_place_shows_who_calls(backend: UnitBackend) -> None:
+    with taken_by(Caller(view="shop:pay")), lock("a", using=backend.alias):
+        assert holder_of(backend).site.endswith("test_a_caller_without_a_place_shows_who_calls")
+
+
+def test_user_and_call_site_are_left_out(backend: UnitBackend) -> None:
+    backend.conf = replace(backend.conf, show_caller=False)
+    with lock("a", using=backend.alias):
+        assert holder_of(backend).site == ""
+    with taken_by(ADA), lock("a", using=backend.alias):
+        holder = holder_of(backend)
+    assert (holder.view, holder.user, holder.site) == ("shop:pay", "", "")
+    assert holder.thread == "MainThread"
+
+
+def test_the_place_of_what_is_called() -> None:
+    line = holder_of.__code__.co_firstlineno
+    place = (__file__, line, "holder_of")
+    decorated = functools.wraps(holder_of)(lambda: None)
+    for each in (holder_of, decorated, functools.partial(decorated)):
+        assert place_of(each) == place
+    assert place_of(asyncio.Queue().get)[2] == "Queue.get"
+    assert place_of(len) == place_of(None) == NOWHERE

@@ -20,7 +20,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORD, inner, max_size=4),
     max_leaves=12,
 )
-HOLDERS = st.builds(Holder, WORD, st.integers(0, 2**22), WORD, WORD, WORD)
+HOLDERS = st.builds(Holder, WORD, st.integers(0, 2**22), WORD, WORD, WORD, WORD, WORD)
 
 
 @given(HOLDERS, st.dictionaries(WORD, JSON, max_size=4))
@@ -51,7 +51,7 @@ def check_read(text: str) -> None:
     holder = note.holder
     assert isinstance(holder.pid, int)
     assert not isinstance(holder.pid, bool)
-    for word in (holder.host, holder.thread, holder.task, holder.site):
+    for word in (holder.host, holder.thread, holder.task, holder.site, holder.view, holder.user):
         assert isinstance(word, str)
     assert isinstance(note.metadata, dict)
     assert isinstance(str(holder), str)
@@ -79,7 +79,7 @@ def test_any_json_is_read(value: Any) -> None:
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(
-    ("host", "pid", "thread", "task", "site", "metadata"), JSON
+    ("host", "pid", "thread", "task", "site", "view", "user", "metadata"), JSON
 )))  # fmt: skip
 def test_a_note_with_any_json_in_its_fields_is_read(value: dict[str, Any]) -> None:
     check_read(json.dumps(value))

@@ -13,6 +13,7 @@ from celery.contrib.django.task import DjangoTask
 from ...decorators import check_function, is_coroutine
 from ...durations import UNSET, Duration, Unset, Wait, check_ttl
 from ...exceptions import InvalidLockError
+from ...holder import place_of
 from ...lock import Name, lock
 from .once import OnceTask
 from .running import under_lock
@@ -147,6 +148,7 @@ def locked_task(
             once=once,
             queue_ttl=check_ttl(queue_ttl, what="queue_ttl"),
             on_duplicate=on_duplicate,
+            place=place_of(function),
         )
         given = dict(options)
         if once:

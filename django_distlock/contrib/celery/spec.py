@@ -12,6 +12,7 @@ from ...decorators import arguments_of, check_fields, fill
 from ...durations import UNSET, check_ttl
 from ...exceptions import InvalidLockError, UnsupportedOperationError
 from ...handler import locks
+from ...holder import Caller, Place, taken_by
 from ...lease import Lease
 from ...lock import Lock
 
@@ -28,7 +29,8 @@ DUPLICATE = ("existing", "raise")
 class TaskLock:
     """The lock of a task, with what to do when somebody else holds it.
 
-    ``signature`` is that of the task's function as it is sent, without the ``self`` of a bound one.
+    ``signature`` is that of the task's function as it is sent, without the ``self`` of a bound one;
+    ``place`` is where that is written.
     """
 
     lock: Lock
@@ -40,6 +42,7 @@ class TaskLock:
     once: bool
     queue_ttl: float
     on_duplicate: OnDuplicate
+    place: Place
 
     def __post_init__(self) -> None:
         check_fields(self.lock.name, self.signature, self.lock.using)
@@ -84,4 +87,5 @@ class TaskLock:
                 name=str(lock.name),
                 alias=lock.using,
             )
-        return flow.run(lock._obtain(UNSET, None, owner))
+        with taken_by(Caller(self.place)):
+            return flow.run(lock._obtain(UNSET, None, owner))
