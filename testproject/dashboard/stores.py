@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.servers import DatabaseServer, Redis, ServerError
+from tests.servers import Consul, DatabaseServer, Etcd, Redis, ServerError, ZooKeeper
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgresql import PostgreSQL
 
@@ -77,6 +77,35 @@ def _mariadb(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any
     _database(MariaDB(), stack, databases, aliases)
 
 
+def _etcd(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
+    server = Etcd()
+    stack.callback(server.stop)
+    url = server.start().url
+    aliases["etcd"] = {"BACKEND": f"{BACKENDS}.etcd.EtcdBackend", "LOCATION": url}
+
+
+def _consul(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
+    server = Consul()
+    stack.callback(server.stop)
+    url = server.start().url
+    aliases["consul"] = {
+        "BACKEND": f"{BACKENDS}.consul.ConsulBackend",
+        "LOCATION": url,
+        # As its server allows: who crashes is gone soon, and somebody sees it.
+        "OPTIONS": {"SESSION_TTL_MIN": server.least_session, "LOCK_DELAY": 1},
+    }
+
+
+def _zookeeper(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
+    server = ZooKeeper()
+    stack.callback(server.stop)
+    address = server.start().address
+    aliases["zookeeper"] = {
+        "BACKEND": f"{BACKENDS}.zookeeper.ZooKeeperBackend",
+        "LOCATION": address,
+    }
+
+
 def _started(server: Redis, stack: ExitStack) -> str:
     stack.callback(server.stop)
     return server.start().url()
@@ -100,5 +129,8 @@ KNOWN: dict[str, tuple[str, Start]] = {
     "mariadb": ("MySQLdb", _mariadb),
     "redis": ("redis", _redis),
     "redlock": ("redis", _redlock),
+    "etcd": ("h11", _etcd),
+    "consul": ("h11", _consul),
+    "zookeeper": ("kazoo", _zookeeper),
 }
 """By its name: the driver of a store, and how it is started."""

@@ -19,6 +19,7 @@ from types import FrameType
 import django
 
 THREADS = 7
+LINES = 6  # of an export that somebody reads, before he has seen enough
 PEOPLE = ("ada", "grace", "linus", "margaret", "wei")
 
 over = threading.Event()
@@ -116,6 +117,25 @@ def _buy(chance: random.Random, alias: str) -> None:
     Client(SERVER_NAME="localhost").post(where, answer)
 
 
+def _export(chance: random.Random, alias: str) -> None:
+    """Work in the back office, by its locked views: an export that is read slowly, and a delivery.
+
+    The export holds its lock to its last line, or until its reader goes away.
+    """
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    client = Client(SERVER_NAME="localhost")
+    client.force_login(User.objects.get(username="admin"))
+    client.post(f"/restock/{chance.randint(1, 6)}/", {"pieces": chance.randint(1, 5)})
+    response = client.get("/orders.csv")
+    if response.streaming:  # else somebody reads one already
+        for _line, _piece in zip(range(LINES), response, strict=False):
+            over.wait(chance.uniform(1, 3))
+    response.close()
+    client.logout()
+
+
 def _tasks(chance: random.Random, alias: str) -> None:
     """Run the shop's tasks, where they are sent."""
     from testproject.shop import sales, tasks
@@ -129,8 +149,8 @@ def _tasks(chance: random.Random, alias: str) -> None:
 
 
 DEEDS: tuple[Callable[[random.Random, str], None], ...]
-DEEDS = (_invoice, _stock, _report, _crash, _buy, _tasks)
-WEIGHTS = (8, 5, 3, 1, 2, 1)
+DEEDS = (_invoice, _stock, _report, _crash, _buy, _export, _tasks)
+WEIGHTS = (8, 5, 3, 1, 2, 2, 1)
 
 
 if __name__ == "__main__":
