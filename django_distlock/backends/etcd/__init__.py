@@ -109,10 +109,11 @@ class EtcdBackend(BaseLockBackend):
         )
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
-        after, revision, more = "", "0", True
+        after, revision, more, ends = "", "0", True, looking.ENDS
         while more:
-            steps = looking.page(self.located.root, after, revision)
+            steps = looking.page(self.located.root, after, revision, ends)
             found, after, revision = self._asker.run(steps, self.command_timeout)
+            ends = max(0, ends - len(found))
             yield from (info for info in found if info.name.startswith(prefix))
             more = bool(after)
 

@@ -14,7 +14,9 @@ from .messages import Key, contenders, key_of
 
 __all__ = ["look", "page"]
 
-PAGE = 100
+PAGE = 500
+ENDS = 50
+"""Leases that are asked for their end in one scan; see `page`."""
 SHOWN = 100  # waiters of a lock that are shown by who they are
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,9 +30,13 @@ def look(root: str, digest: str) -> Operation[LockInfo | None]:
     return None
 
 
-def page(root: str, after: str, revision: str) -> Operation[tuple[list[LockInfo], str, str]]:
+def page(
+    root: str, after: str, revision: str, ends: int
+) -> Operation[tuple[list[LockInfo], str, str]]:
     """Return the next held locks, where to go on ("": that was all), and the revision of all.
 
+    Of ``ends`` of them the end is asked for, the others have none: etcd tells of one lease at a
+    time, and of 10,000 that would take longer than anybody waits for a list. `look` tells it.
     A line that is cut off at the end of a page is begun anew with the next one, unless it is
     longer than a page, and then it is shown as far as it goes.
     """
@@ -50,7 +56,7 @@ def page(root: str, after: str, revision: str) -> Operation[tuple[list[LockInfo]
             lines = list(_lines(key_of(whole), root))
     shown = []
     for line in lines:
-        info = yield from _info(line, root)
+        info = yield from _info(line, root, ask_end=len(shown) < ends)
         if info is not None:
             shown.append(info)
     return shown, following, revision
@@ -62,22 +68,24 @@ def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
         yield sorted(line, key=attrgetter("created"))
 
 
-def _info(line: list[Key], root: str) -> Operation[LockInfo | None]:
+def _info(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[LockInfo | None]:
     # Etcd shows no time of its own: `acquired_at` is when the holder asked, by its machine's clock.
     line = contenders(line)
     record = line[0].record if line else None
     if record is None:  # put there by somebody else
         return None
     holder, *waiting = line
-    said = yield messages.time_to_live(holder.lease)
-    left = int(said.get("TTL", -1))
+    expires_at = None
+    if ask_end:
+        said = yield messages.time_to_live(holder.lease)
+        expires_at = datetime.now(UTC) + timedelta(seconds=max(int(said.get("TTL", -1)), 0))
     note = Note.loads(record.note)
     return LockInfo(
         name=record.name,
         holder=note.holder,
         fencing_token=holder.created,
         acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
-        expires_at=datetime.now(UTC) + timedelta(seconds=max(left, 0)),
+        expires_at=expires_at,
         waiters=len(waiting),
         metadata=note.metadata,
         owner=holder.under(root)[1],

@@ -1,0 +1,59 @@
+"""`held()` of the etcd backend: what it asks does not grow with each lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_distlock.backends.etcd import EtcdBackend
+from django_distlock.backends.etcd.looking import ENDS
+from tests.claims import claim, granted
+from tests.etcd.tools import Opener, tally
+from tests.servers import Etcd
+
+
+def hold(backend: EtcdBackend, name: str, count: int) -> list[str]:
+    """Take so many locks; return their names."""
+    names = [f"{name}:{number}" for number in range(count)]
+    for each in names:
+        granted(backend, claim(backend, each))
+    return names
+
+
+def test_requests_for_10_and_for_300_locks(server: Etcd, opened: Opener, name: str) -> None:
+    backend = opened(server.url, ROOT=f"looking-{name}")
+    few = hold(backend, f"{name} few", 10)
+    with tally(backend) as counted:
+        found = list(backend.scan(""))
+    assert sorted(info.name for info in found) == sorted(few)
+    assert all(info.expires_at is not None for info in found)
+    assert counted == {"range": 1, "timetolive": 10}
+
+    many = hold(backend, f"{name} many", 300)
+    with tally(backend) as counted:
+        found = list(backend.scan(""))
+    assert sorted(info.name for info in found) == sorted(few + many)
+    assert sum(info.expires_at is not None for info in found) == ENDS
+    assert counted == {"range": 1, "timetolive": ENDS}
+    # Of one lock it is always told.
+    without = next(info for info in found if info.expires_at is None)
+    told = backend.inspect(without.name)
+    assert told is not None
+    assert told.expires_at is not None
+    for info in found:
+        assert backend.force_release(info.name)
+
+
+def test_the_ends_of_all_pages_are_counted_together(
+    server: Etcd, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_distlock.backends.etcd.looking.PAGE", 4)
+    monkeypatch.setattr("django_distlock.backends.etcd.looking.ENDS", 6)
+    backend = opened(server.url, ROOT=f"pages-{name}")
+    names = hold(backend, name, 11)
+    with tally(backend) as counted:
+        found = list(backend.scan(""))
+    assert sorted(info.name for info in found) == sorted(names)
+    assert [info.expires_at is not None for info in found] == [True] * 6 + [False] * 5
+    assert counted["timetolive"] == 6
+    for info in found:
+        assert backend.force_release(info.name)
