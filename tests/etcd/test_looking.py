@@ -40,7 +40,7 @@ def test_requests_for_10_and_for_300_locks(server: Etcd, opened: Opener, name: s
     assert told is not None
     assert told.expires_at is not None
     for info in found:
-        assert backend.force_release(info.name)
+        backend.force_release(info.name)
 
 
 def test_the_ends_of_all_pages_are_counted_together(
@@ -56,4 +56,4 @@ def test_the_ends_of_all_pages_are_counted_together(
     assert [info.expires_at is not None for info in found] == [True] * 6 + [False] * 5
     assert counted["timetolive"] == 6
     for info in found:
-        assert backend.force_release(info.name)
+        backend.force_release(info.name)

@@ -54,7 +54,7 @@ def page(
             following = messages.whole_line(root, last)[1]
             whole = yield messages.page(*messages.whole_line(root, last), 0, revision)
             lines = list(_lines(key_of(whole), root))
-    shown = []
+    shown: list[LockInfo] = []
     for line in lines:
         info = yield from _info(line, root, ask_end=len(shown) < ends)
         if info is not None:
