@@ -35,6 +35,15 @@ def test_the_page() -> None:
     run("tests.admin.suite", "tests.admin.suite_releasing")
 
 
+def test_no_query_for_each_row() -> None:
+    run("tests.admin.suite_counting.TableTests")
+
+
+@pytest.mark.parametrize("store", [store for store in chosen() if store == "redis"])
+def test_no_round_trip_for_each_row(store: str) -> None:
+    run(f"tests.admin.suite_counting.{store.capitalize()}Tests")
+
+
 @pytest.mark.parametrize("store", [store for store in chosen() if store == "redis"])
 def test_a_store_that_stops_at_the_release(store: str) -> None:
     run(f"tests.admin.suite_stopping.{store.capitalize()}Tests")
