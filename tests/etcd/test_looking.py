@@ -6,17 +6,23 @@ import pytest
 
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.etcd.looking import ENDS
+from django_distlock.values import Claim
 from tests.claims import claim, granted
 from tests.etcd.tools import Opener, tally
 from tests.servers import Etcd
 
 
-def hold(backend: EtcdBackend, name: str, count: int) -> list[str]:
-    """Take so many locks; return their names."""
-    names = [f"{name}:{number}" for number in range(count)]
-    for each in names:
-        granted(backend, claim(backend, each))
-    return names
+def hold(backend: EtcdBackend, name: str, count: int) -> list[Claim]:
+    """Take so many locks; return their claims."""
+    claims = [claim(backend, f"{name}:{number}") for number in range(count)]
+    for each in claims:
+        granted(backend, each)
+    return claims
+
+
+def names_of(claims: list[Claim]) -> list[str]:
+    """Return the names in order."""
+    return sorted(each.name for each in claims)
 
 
 def test_requests_for_10_and_for_300_locks(server: Etcd, opened: Opener, name: str) -> None:
@@ -24,14 +30,14 @@ def test_requests_for_10_and_for_300_locks(server: Etcd, opened: Opener, name: s
     few = hold(backend, f"{name} few", 10)
     with tally(backend) as counted:
         found = list(backend.scan(""))
-    assert sorted(info.name for info in found) == sorted(few)
+    assert sorted(info.name for info in found) == names_of(few)
     assert all(info.expires_at is not None for info in found)
     assert counted == {"range": 1, "timetolive": 10}
 
     many = hold(backend, f"{name} many", 300)
     with tally(backend) as counted:
         found = list(backend.scan(""))
-    assert sorted(info.name for info in found) == sorted(few + many)
+    assert sorted(info.name for info in found) == names_of(few + many)
     assert sum(info.expires_at is not None for info in found) == ENDS
     assert counted == {"range": 1, "timetolive": ENDS}
     # Of one lock it is always told.
@@ -39,8 +45,8 @@ def test_requests_for_10_and_for_300_locks(server: Etcd, opened: Opener, name: s
     told = backend.inspect(without.name)
     assert told is not None
     assert told.expires_at is not None
-    for info in found:
-        backend.force_release(info.name)
+    for each in few + many:
+        assert backend.release(each)
 
 
 def test_the_ends_of_all_pages_are_counted_together(
@@ -49,11 +55,11 @@ def test_the_ends_of_all_pages_are_counted_together(
     monkeypatch.setattr("django_distlock.backends.etcd.looking.PAGE", 4)
     monkeypatch.setattr("django_distlock.backends.etcd.looking.ENDS", 6)
     backend = opened(server.url, ROOT=f"pages-{name}")
-    names = hold(backend, name, 11)
+    claims = hold(backend, name, 11)
     with tally(backend) as counted:
         found = list(backend.scan(""))
-    assert sorted(info.name for info in found) == sorted(names)
+    assert sorted(info.name for info in found) == names_of(claims)
     assert [info.expires_at is not None for info in found] == [True] * 6 + [False] * 5
     assert counted["timetolive"] == 6
-    for info in found:
-        backend.force_release(info.name)
+    for each in claims:
+        assert backend.release(each)
