@@ -14,6 +14,10 @@ from tests.faults.weather import SECONDS, begin, end
 from tests.redlock import NODES
 from tests.servers import chosen
 
+AWAY, BACK = 0.3, 0.2
+TURNS = 2
+"""While a server is away all of a small rest have to vote for one: a split vote costs a turn."""
+
 
 class TestStorm:
     """Not collected unless redis is chosen."""
@@ -32,11 +36,11 @@ class TestStorm:
                 how = chance.choice(["kill", "pause"])
                 for node in some:
                     getattr(node, how)()
-                time.sleep(0.3)
+                time.sleep(AWAY)
                 for node in some:
                     node.resume()
                     node.start()
                 away.append(how)
-                time.sleep(0.2)
-            end(run, tmp_path, RedlockBackend.grace)
+                time.sleep(BACK)
+            end(run, tmp_path, RedlockBackend.grace + TURNS * (AWAY + BACK))
         assert len(away) > 3
