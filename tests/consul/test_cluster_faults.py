@@ -16,6 +16,8 @@ from tests.claims import started
 from tests.consul.tools import Opener, keys_of
 from tests.servers import Consul, ConsulCluster
 
+pytestmark = pytest.mark.usefixtures("cluster_leaves_nothing")
+
 TTL, WAIT = 20.0, 40.0
 
 

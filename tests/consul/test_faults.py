@@ -20,6 +20,8 @@ from tests.faults.test_stopped import goes_on, holder
 from tests.proxy import Proxy
 from tests.servers import Consul
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 
 @pytest.fixture
 def proxy(server: Consul) -> Iterator[Proxy]:
@@ -49,7 +51,7 @@ def test_a_client_stopped_past_its_session(name: str, tmp_path: Path) -> None:
 
 
 def test_a_connection_cut_for_less_than_the_ttl(
-    opened: Opener, server: Consul, proxy: Proxy
+    proxy: Proxy, opened: Opener, server: Consul
 ) -> None:
     """Renew on when the way is free again; an outage of half the ttl loses nothing (trap B14)."""
     backend = opened(url(proxy))
@@ -62,7 +64,7 @@ def test_a_connection_cut_for_less_than_the_ttl(
     assert keys_of(server, backend) == []
 
 
-def test_silence_for_longer_than_the_ttl(opened: Opener, server: Consul, proxy: Proxy) -> None:
+def test_silence_for_longer_than_the_ttl(proxy: Proxy, opened: Opener, server: Consul) -> None:
     """Tell the holder by its deadline, with no word from the network (traps B15 and E6)."""
     backend = opened(url(proxy), COMMAND_TIMEOUT=0.5, prefix="silent")
     direct = opened(server.url, prefix="silent")
@@ -131,7 +133,7 @@ def test_a_killed_server_comes_back_with_its_data(opened: Opener, server: Consul
 LOCKED = b'"Verb":"lock"'
 
 
-def test_the_answer_to_the_grant_is_lost(opened: Opener, server: Consul, proxy: Proxy) -> None:
+def test_the_answer_to_the_grant_is_lost(proxy: Proxy, opened: Opener, server: Consul) -> None:
     """Find out by asking again, with the same owner: granted once, with one token."""
     backend = opened(url(proxy))
     with lock("before", using=backend.alias, ttl=20):
@@ -149,7 +151,7 @@ def test_the_answer_to_the_grant_is_lost(opened: Opener, server: Consul, proxy: 
 
 
 def test_the_answer_to_the_place_in_line_is_lost(
-    opened: Opener, server: Consul, proxy: Proxy
+    proxy: Proxy, opened: Opener, server: Consul
 ) -> None:
     """Stand in line once."""
     backend = opened(url(proxy))
@@ -170,7 +172,7 @@ def test_the_answer_to_the_place_in_line_is_lost(
 
 @pytest.mark.parametrize("to", ["request", "answer"])
 def test_the_answer_to_a_release_is_lost(
-    opened: Opener, server: Consul, proxy: Proxy, to: str
+    proxy: Proxy, opened: Opener, server: Consul, to: str
 ) -> None:
     """Say that it is unknown when it was freed perhaps; free it when it was not."""
     backend = opened(url(proxy))
@@ -200,7 +202,7 @@ def test_a_lock_that_is_gone_is_not_released(opened: Opener, server: Consul) -> 
             lease.release()
 
 
-def test_the_answer_to_a_renewal_is_lost(opened: Opener, server: Consul, proxy: Proxy) -> None:
+def test_the_answer_to_a_renewal_is_lost(proxy: Proxy, opened: Opener, server: Consul) -> None:
     """Renew anew from what stands there now; a release frees that."""
     backend = opened(url(proxy))
     with lock("a", using=backend.alias, ttl=20, renew=False) as lease:

@@ -8,6 +8,7 @@ import pytest
 
 from tests import etcd_servers
 from tests.etcd.tools import Opener, opener
+from tests.orphans import nothing_left
 from tests.proxy import Proxy
 from tests.servers import Etcd, EtcdCluster, chosen
 
@@ -42,3 +43,17 @@ def proxy(server: Etcd) -> Iterator[Proxy]:
     """Stand before the etcd of this run."""
     with Proxy(server.port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def leaves_nothing(server: Etcd) -> Iterator[None]:
+    """Assert that a test leaves neither a key nor a lease."""
+    with nothing_left(server.traces, "etcd"):
+        yield
+
+
+@pytest.fixture
+def cluster_leaves_nothing() -> Iterator[None]:
+    """Assert the same of the cluster, which others have put right again by then."""
+    with nothing_left(etcd_servers.running_cluster().nodes[0].traces, "etcd-cluster"):
+        yield

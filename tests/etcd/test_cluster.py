@@ -15,6 +15,8 @@ from tests.claims import claim, granted, refused, soon, started
 from tests.etcd.tools import Opener
 from tests.servers import Etcd, EtcdCluster
 
+pytestmark = pytest.mark.usefixtures("cluster_leaves_nothing")
+
 LONG = 30.0
 
 
@@ -110,7 +112,7 @@ def test_a_leader_that_stood_still_renews_nothing(
     others = [node.url for node in cluster.nodes if node is not old]
     there = opened([old.url], prefix=name, COMMAND_TIMEOUT=15.0)
     here = opened(others, prefix=name)
-    mine, theirs = claim(there, name, ttl=0.7), claim(here, name)
+    mine, theirs = claim(there, name, ttl=0.7), claim(here, name, ttl=6.0)
     granted(there, mine)
     old.pause()
     answers: list[bool] = []
@@ -157,7 +159,7 @@ def test_servers_of_different_clusters_are_told(
     """They know nothing of each other's locks: two holders, else."""
     member = cluster.nodes[0]
     backend = opened([member.url, server.url], prefix=name)
-    lease = lock(name, using=backend.alias).acquire()
+    lease = lock(name, using=backend.alias, ttl=8, renew=False).acquire()
     assert lease is not None
     member.kill()
     with pytest.raises(LockBackendError, match="of different clusters") as caught:

@@ -22,6 +22,8 @@ from tests.faults.weather import SECONDS, begin, end
 from tests.proxy import Proxy
 from tests.servers import Etcd, ServerError
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 LONG = 20.0
 TTL = 0.7
 
@@ -101,9 +103,9 @@ def test_the_answer_to_a_release_is_lost(proxy: Proxy, opened: Opener, name: str
 
 def test_the_answer_to_a_renewal_is_lost(proxy: Proxy, opened: Opener, name: str) -> None:
     backend = through(proxy, opened, name)
-    mine = claim(backend, name)
+    mine = claim(backend, name, ttl=4.0)
     granted(backend, mine)
-    for ttl in (mine.ttl, 40.0):  # 40: it is hung on another lease, whose lease nobody saw granted
+    for ttl in (mine.ttl, 8.0):  # 8: it is hung on another lease, whose lease nobody saw granted
         again = type(mine)(mine.name, mine.key, mine.owner, ttl)
         fault = proxy.fault(b'"ID"' if ttl == mine.ttl else b"ignore_value")
         assert backend.renew(again)
@@ -262,7 +264,7 @@ def test_nothing_of_a_killed_process_is_left(name: str, tmp_path: Path, server: 
 
 
 def test_a_holder_that_stood_still_for_less(name: str, tmp_path: Path) -> None:
-    with holder("etcd", name, 20.0, tmp_path) as process:
+    with holder("etcd", name, 6.0, tmp_path) as process:
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.3)
         assert lock(name, using="etcd", wait=0).acquire() is None

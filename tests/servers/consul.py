@@ -131,6 +131,10 @@ class Consul(Server):
         """Return the ids of all sessions."""
         return [each["ID"] for each in self.ask("GET", "/v1/session/list") or ()]
 
+    def traces(self) -> set[str]:
+        """Return all that locks put there: keys and sessions."""
+        return {*self.all_keys(), *self.sessions()}
+
     def leader(self) -> str:
         """Return the address of the leader that this server knows; empty without one."""
         return str(self.ask("GET", "/v1/status/leader") or "")

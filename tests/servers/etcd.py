@@ -105,6 +105,10 @@ class Etcd(Server):
         """Return the ids of all leases."""
         return [each["ID"] for each in self.ask("lease/leases").get("leases", ())]
 
+    def traces(self) -> set[str]:
+        """Return all that locks put there: keys and leases."""
+        return {*self.all_keys(), *self.leases()}
+
     def delete(self, key: str) -> None:
         """Remove a key."""
         self.ask("kv/deleterange", {"key": b64encode(key.encode()).decode()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import socket
 from collections.abc import Sequence
@@ -126,6 +127,17 @@ class ZooKeeper(Server):
             if key == field:
                 return int(float(value))
         raise ServerError(f"mntr has no {field!r}")
+
+    def traces(self) -> set[str]:
+        """Return all that locks put there: ephemeral nodes, and sessions of nobody connected.
+
+        Empty containers are removed by the server itself, see `command`.
+        """
+        dump, connected = self.ask("dump"), self.ask("cons")
+        nodes = re.findall(r"(?m)^\t(/.*)$", dump)
+        sessions = {int(each, 16) for each in re.findall(r"0x[0-9a-f]+", dump)}
+        sessions -= {int(each, 16) for each in re.findall(r"sid=(0x[0-9a-f]+)", connected)}
+        return {*nodes, *map(hex, sessions)}
 
     def serves(self) -> bool:
         """Tell whether it answers requests: alone at once, in a cluster when there is a leader."""

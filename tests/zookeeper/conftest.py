@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.orphans import nothing_left
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper, chosen
 from tests.zookeeper.tools import Opener, opener
-from tests.zookeeper_servers import SERVER
+from tests.zookeeper_servers import SERVER, cluster
 
 collect_ignore_glob = [] if "zookeeper" in chosen() else ["test_*.py"]
 
@@ -35,3 +36,17 @@ def proxy(server: ZooKeeper) -> Iterator[Proxy]:
     """Stand before the ZooKeeper of this run."""
     with Proxy(server.port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def leaves_nothing(server: ZooKeeper) -> Iterator[None]:
+    """Assert that a test leaves neither a node nor a session."""
+    with nothing_left(server.traces, "zookeeper"):
+        yield
+
+
+@pytest.fixture
+def cluster_leaves_nothing() -> Iterator[None]:
+    """Assert the same of the cluster, which others have put right again by then."""
+    with nothing_left(cluster().members[0].traces, "zookeeper-cluster"):
+        yield

@@ -17,6 +17,8 @@ from tests.servers.zookeeper import Member
 from tests.zookeeper.tools import Opener, line
 from tests.zookeeper_servers import cluster
 
+pytestmark = pytest.mark.usefixtures("cluster_leaves_nothing")
+
 LONG = 60.0
 
 

@@ -17,6 +17,8 @@ from tests.proxy import Proxy
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, line
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 LONG = 20.0
 
 

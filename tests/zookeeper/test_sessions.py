@@ -26,6 +26,8 @@ from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, ask, line
 from tests.zookeeper_servers import SESSION
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 LONG = 20.0
 
 

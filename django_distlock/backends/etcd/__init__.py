@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from django.core.checks import CheckMessage
@@ -176,6 +177,8 @@ class EtcdBackend(BaseLockBackend):
     def close(self) -> None:
         super().close()
         self._steps.places.stop_watching()
+        with suppress(*self.store_errors):  # what is left ends by itself
+            self._asker.run(self._steps.pool.end(), LEAST_PATIENCE)
         self._asker.http.close()
 
     def forget_parent(self) -> None:
