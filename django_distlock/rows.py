@@ -13,7 +13,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model, QuerySet
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
-from .backends.table.errors import remedy
 from .decorators import check_contention
 from .durations import UNSET, Wait, check_wait
 from .exceptions import (
@@ -203,8 +202,8 @@ def _gone(error: Error, connection: BaseDatabaseWrapper, table: str) -> LockBack
         connection.close()
     return LockBackendError(
         f"The connection was lost while rows of {table} were locked, and with it the transaction: "
-        f"{shown(str(error).strip(), SEEN)}. {remedy(error, connection.alias)}, and run this "
-        "transaction again",
+        f"{shown(str(error).strip(), SEEN)}. Look at the database server of "
+        f"DATABASES[{connection.alias!r}] and its log, and run this transaction again",
         alias=connection.alias,
     )
 

@@ -77,6 +77,8 @@ class ContractBase:
     alias: ClassVar[str] = ""
     short: ClassVar[float] = 0.2
     """Seconds; the ttl of leases that are meant to run out."""
+    least: ClassVar[float] = 0.01
+    """Seconds; the shortest ttl with which the store can grant a lock at all, on a busy machine."""
     brief: ClassVar[float] = 0.5
     """Seconds; the ttl of leases that are renewed, and run out soon when nobody does it."""
     settles: ClassVar[float] = 1.0

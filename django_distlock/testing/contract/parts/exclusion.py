@@ -45,7 +45,7 @@ class Exclusion(ContractBase):
                 lease = await a.take(self.lock(world.name(f"{ttl}:{wait}"), ttl=ttl), wait=wait)
                 await a.release(lease)
         # Tried again for as long as the store needs longer to answer than this lasts.
-        await a.take(self.lock(world.name("shortest"), ttl=0.01), wait=None)
+        await a.take(self.lock(world.name("shortest"), ttl=self.least), wait=None)
 
     async def test_a_held_lock_is_refused(self, world: World) -> None:
         """Refuse a held name, by whatever Lock object; other names are free, and so it is after."""
