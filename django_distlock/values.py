@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .text import shown
 
@@ -22,6 +22,7 @@ __all__ = [
     "Refusal",
     "Sequencer",
     "doer_of",
+    "noted",
     "user_of",
 ]
 
@@ -81,13 +82,11 @@ class Note:
         if not isinstance(raw, dict):
             return cls()
         get = raw.get
-        words = [get(key, "") for key in ("host", "thread", "task", "site", "view", "user")]
-        host, thread, *others = [each if isinstance(each, str) else "" for each in words]
-        pid, metadata = get("pid", 0), get("metadata", {})
+        pid, metadata = get("pid", 0), get("metadata")
         if not isinstance(pid, int) or isinstance(pid, bool):
             pid = 0
-        holder = Holder(host, pid, thread, *others)
-        return cls(holder, metadata if isinstance(metadata, dict) else {})
+        host, *others = [each if isinstance(each, str) else "" for each in map(get, _WORDS)]
+        return cls(Holder(host, pid, *others), metadata if isinstance(metadata, dict) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,8 @@ class Claim:
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
+_WORDS = ("host", "thread", "task", "site", "view", "user")
+"""The words of a note, in the order of the holder's."""
 
 
 class Bound(Protocol):
@@ -151,8 +152,26 @@ class Refusal:
     queue: bool = False
 
 
+class _Unread:
+    """A note that is read when somebody asks for the holder or the metadata: of many, of few."""
+
+    __slots__ = ("_note",)
+    _note: str
+
+    if not TYPE_CHECKING:  # else any name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Fill the slot of the holder, or of the metadata, which is empty still."""
+            if name not in ("holder", "metadata"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            note = Note.loads(self._note)
+            object.__setattr__(self, "holder", note.holder)
+            object.__setattr__(self, "metadata", note.metadata)
+            return getattr(note, name)
+
+
 @dataclass(frozen=True, slots=True)
-class LockInfo:
+class LockInfo(_Unread):
     """A held lock, as the store shows it: for people, never for decisions.
 
     ``waiters`` is None where the store does not know. ``waiting`` are those who wait, the next one
@@ -169,6 +188,30 @@ class LockInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     owner: str = field(default="", repr=False, compare=False)
     waiting: tuple[Holder, ...] = field(default=(), compare=False)
+
+
+def noted(
+    note: str,
+    *,
+    name: str,
+    fencing_token: int | None,
+    acquired_at: datetime,
+    expires_at: datetime | None,
+    owner: str,
+    waiters: int | None = None,
+) -> LockInfo:
+    """Return a LockInfo that reads its note, which is most of the work, when it is asked for it."""
+    info = object.__new__(LockInfo)
+    fill = object.__setattr__  # as the frozen class does itself
+    fill(info, "_note", note)
+    fill(info, "name", name)
+    fill(info, "fencing_token", fencing_token)
+    fill(info, "acquired_at", acquired_at)
+    fill(info, "expires_at", expires_at)
+    fill(info, "waiters", waiters)
+    fill(info, "owner", owner)
+    fill(info, "waiting", ())
+    return info
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hiredis import pack_command
@@ -84,7 +85,9 @@ def test_a_record_is_read_as_it_was_written(token: int, retention: int, name: st
     note = Note(Holder("host", 1, "MainThread", "", "shop/views.py:7 pay")).dumps()
     owner = "0123456789abcdef" * 2
     raw = held_record(token, retention * 1000, owner, words_of(name, note)).encode()
-    assert read(raw) == Record(token, retention * 1000, owner, readable(name), note)
+    expected = Record(token, retention * 1000, owner, readable(name), note)
+    assert read(raw) == expected
+    assert read(b"+" + raw[1:]) == replace(expected, queued=True)
 
 
 @given(
@@ -145,6 +148,26 @@ def test_nothing_is_left_of_waiters(server: Redis, opened: Opener) -> None:
     assert len(keys(server)) == 2
     assert backend.release(mine)
     assert keys(server) == [keys_of("distlock:1", mine.key).record.decode()]
+
+
+@pytest.mark.parametrize("scripting", [True, False])
+def test_a_queue_is_asked_for_only_where_one_may_be(
+    server: Redis, opened: Opener, *, scripting: bool
+) -> None:
+    server.execute("FLUSHALL")
+    backend = opened(server.url(), SCRIPTING=scripting)
+    mine = [claim(backend, f"n{number}", ttl=HOUR) for number in range(30)]
+    for each in mine:
+        granted(backend, each)
+    for number in (3, 3, 7):
+        backend.try_acquire(claim(backend, f"n{number}"), 1.0)
+    before = calls(server)
+    waiters = {info.name: info.waiters for info in backend.held()}
+    asked = {name: count - before.get(name, 0) for name, count in calls(server).items()}
+    assert (asked["get"], asked["pttl"]) == (30, 30)
+    assert asked.get("llen", 0) == (2 if scripting else 0)
+    counts = {"n3": 2, "n7": 1}
+    assert waiters == {each.name: counts.get(each.name, 0) if scripting else None for each in mine}
 
 
 def test_dead_waiters_leave_nothing(server: Redis, opened: Opener) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from dataclasses import FrozenInstanceError, fields
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_distlock.values import Claim, Grant, Holder, LockInfo, Note, Refusal
+from django_distlock.values import Claim, Grant, Holder, LockInfo, Note, Refusal, noted
 
 # Two lone surrogates that JSON would join are left out: joined they are the same for people.
 WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -108,6 +110,39 @@ def test_the_owner_is_not_shown() -> None:
     assert "secret" not in repr(info)
     assert "secret" not in repr(Claim("n", "k", "secret", 30.0, "note"))
     assert info == LockInfo("n", Holder(), 1, moment, None, owner="other")
+
+
+def told(text: str) -> LockInfo:
+    """Return what a store tells of a lock with a note, which is not read yet."""
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    return noted(text, name="n", fencing_token=1, acquired_at=moment, expires_at=None, owner="me")
+
+
+@pytest.mark.parametrize("text", [Note(Holder("web1", 7), {"a": [1]}).dumps(), "", "[", "{}"])
+def test_what_a_store_tells_is_read_when_it_is_asked_for(text: str) -> None:
+    note = Note.loads(text)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    plain = LockInfo("n", note.holder, 1, moment, None, metadata=note.metadata, owner="me")
+    assert told(text).holder == note.holder
+    assert told(text).metadata == note.metadata
+    assert told(text) == plain
+    assert plain == told(text)
+    assert repr(told(text)) == repr(plain)
+    for way in (copy.copy, copy.deepcopy, replace, lambda info: pickle.loads(pickle.dumps(info))):
+        again = way(told(text))
+        assert (again, again.owner) == (plain, "me")
+    info = told(text)
+    assert info.metadata is info.metadata
+
+
+def test_what_a_store_tells_has_no_other_attributes() -> None:
+    info = told("{}")
+    assert not hasattr(info, "nothing")
+    with pytest.raises(AttributeError, match="'LockInfo' object has no attribute 'nothing'"):
+        info.nothing  # type: ignore[attr-defined] # noqa: B018
+    for field in fields(info):
+        with pytest.raises(FrozenInstanceError):
+            setattr(info, field.name, None)
 
 
 def test_values_cannot_be_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ...names import key_of
 from ...values import Cleaned, CleanPolicy, LockInfo
@@ -13,6 +14,7 @@ from .keys import TAGS, digest_of
 from .location import Place
 from .looks import Seen, look, members, some_members
 from .scripted import Scripted, ms
+from .talks import Begin
 from .watched import Watched
 
 __all__ = ["Looking"]
@@ -31,19 +33,15 @@ class Looking(BaseLockBackend):
     def inspect(self, name: str) -> LockInfo | None:
         key = self.key(name)
         where = [(int(key[:2], 16) % TAGS, digest_of(key))]
-        (seen,) = self._clients.converse(
-            lambda: look(self.located.base, where), self.command_timeout
-        )
-        return seen.info(counted=self.counts_waiters) if seen.held else None
+        (seen,) = self._clients.converse(self._look(where), self.command_timeout)
+        return seen.info() if seen.held else None
 
     async def ainspect(self, name: str) -> LockInfo | None:
         """Inspect as `inspect`, on the event loop."""
         key = self.key(name)
         where = [(int(key[:2], 16) % TAGS, digest_of(key))]
-        (seen,) = await self._aclients.converse(
-            lambda: look(self.located.base, where), self.command_timeout
-        )
-        return seen.info(counted=self.counts_waiters) if seen.held else None
+        (seen,) = await self._aclients.converse(self._look(where), self.command_timeout)
+        return seen.info() if seen.held else None
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         return self._infos(prefix, lambda seen: seen.held)
@@ -65,7 +63,7 @@ class Looking(BaseLockBackend):
             for start in range(0, len(names), BATCH):
                 for seen in self._seen(names[start : start + BATCH]):
                     if wanted(seen):
-                        info = seen.info(counted=self.counts_waiters)
+                        info = seen.info()
                         mine = digest_of(key_of(self.conf.prefix, info.name)) == seen.digest
                         if mine and info.name.startswith(prefix):
                             yield info
@@ -73,7 +71,10 @@ class Looking(BaseLockBackend):
     def _seen(self, names: Sequence[tuple[int, bytes]]) -> list[Seen]:
         if not names:
             return []
-        return self._clients.converse(lambda: look(self.located.base, names), self.command_timeout)
+        return self._clients.converse(self._look(names), self.command_timeout)
+
+    def _look(self, names: Sequence[tuple[int, bytes]]) -> Begin[list[Seen]]:
+        return partial(look, self.located.base, names, counted=self.counts_waiters)
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Remove from the index what was held and never released.

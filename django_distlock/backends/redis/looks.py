@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...names import unreadable
-from ...values import LockInfo, Note
+from ...values import LockInfo, noted
 from .keys import TAGS, index_of
 from .records import Record, read
 from .talks import Command, Talk
@@ -20,12 +20,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One name of an index: its record, what is left of the lease in ms, and who waits."""
+    """One name of an index: its record, what is left of the lease in ms, and how many wait."""
 
     digest: bytes
     record: Record | None
     left: int
-    waiters: int
+    waiters: int | None
     now: int
     """The server's clock, in microseconds."""
 
@@ -39,19 +39,17 @@ class Seen:
         """Whether the lease ran out, and nobody has released it."""
         return self.record is not None and self.record.owner != "" and self.left <= 0
 
-    def info(self, *, counted: bool) -> LockInfo:
+    def info(self) -> LockInfo:
         """Return what people are shown."""
         record = self.record or Record(0)
-        note = Note.loads(record.note)
-        return LockInfo(
+        return noted(
+            record.note,
             name=unreadable(record.name),
-            holder=note.holder,
             fencing_token=record.token,
             # The token is drawn from the clock at the grant, unless the clock was turned back.
             acquired_at=_EPOCH + timedelta(microseconds=min(record.token, self.now)),
             expires_at=_EPOCH + timedelta(microseconds=self.now, milliseconds=self.left),
-            waiters=self.waiters if counted else None,
-            metadata=note.metadata,
+            waiters=self.waiters,
             owner=record.owner,
         )
 
@@ -84,27 +82,40 @@ def some_members(base: str, first: int, cursor: int, size: int) -> Talk[Any]:
     return (yield from members(base, cursors, size))
 
 
-def look(base: str, names: Sequence[tuple[int, bytes]]) -> Talk[list[Seen]]:
-    """Look at names, each given by its tag and its digest."""
+def look(base: str, names: Sequence[tuple[int, bytes]], *, counted: bool) -> Talk[list[Seen]]:
+    """Look at names, each given by its tag and its digest; with ``counted`` at their queues, too.
+
+    A queue is only looked at where the record says that somebody may stand in it. Several commands,
+    and somebody may come between: for people, it is good enough.
+    """
+    starts = {tag: index_of(base, tag)[:-1] for tag, _ in names}
     commands: list[Command] = [("TIME",)]
     for tag, digest in names:
-        start = index_of(base, tag)[:-1]
-        # Several commands, and somebody may come between: for people, it is good enough.
-        commands += [
-            ("GET", start + digest),
-            ("PTTL", start + digest),
-            ("LLEN", start + b"q:" + digest),
-        ]
-    answers = yield commands
+        key = starts[tag] + digest
+        commands += ("GET", key), ("PTTL", key)
+    answers = _sound((yield commands))
+    seconds, micros = answers[0]
+    now = int(seconds) * 1_000_000 + int(micros)
+    records = [read(raw) for raw in answers[1::2]]
+    queued = [
+        each
+        for each, record in zip(names, records, strict=True)
+        if counted and record is not None and record.queued
+    ]
+    waiters: dict[bytes, int] = {}
+    if queued:
+        lengths = _sound((yield [("LLEN", starts[tag] + b"q:" + digest) for tag, digest in queued]))
+        waiters = {digest: int(each) for (_, digest), each in zip(queued, lengths, strict=True)}
+    found = []
+    for (_, digest), record, ttl in zip(names, records, answers[2::2], strict=True):
+        left = ttl - (record.retention if record is not None else 0)
+        waiting = waiters.get(digest, 0) if counted else None
+        found.append(Seen(digest, record, left, waiting, now))
+    return found
+
+
+def _sound(answers: list[Any]) -> list[Any]:
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
-    seconds, micros = answers[0]
-    now = int(seconds) * 1_000_000 + int(micros)
-    found = []
-    for number, (_, digest) in enumerate(names):
-        raw, ttl, waiters = answers[1 + 3 * number : 4 + 3 * number]
-        record = read(raw)
-        left = int(ttl) - (record.retention if record is not None else 0)
-        found.append(Seen(digest, record, left, int(waiters), now))
-    return found
+    return answers

@@ -60,6 +60,8 @@ class Record:
     owner: str = ""
     name: str = ""
     note: str = ""
+    queued: bool = False
+    """Whether others may stand in its queue."""
 
 
 def read(record: bytes | None) -> Record | None:
@@ -69,7 +71,14 @@ def read(record: bytes | None) -> Record | None:
     text = record.decode("ascii", "replace")
     if found := _HELD.fullmatch(text):
         token, retention, owner, name, note = found.groups()
-        return Record(int(token), int(retention) * 1000, long_owner(owner), name, long_note(note))
+        return Record(
+            int(token),
+            int(retention) * 1000,
+            long_owner(owner),
+            name,
+            long_note(note),
+            text[0] == "+",
+        )
     return Record(int(text)) if text.isascii() and text.isdigit() else None
 
 

@@ -11,7 +11,7 @@ from django.db import connections
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
 from ...names import unreadable
-from ...values import Cleaned, CleanPolicy, LockInfo, Note
+from ...values import Cleaned, CleanPolicy, LockInfo, noted
 from ..base import BaseLockBackend
 from ..table import errors
 from ..table.located import InDatabase, moment
@@ -90,15 +90,13 @@ class Looks(InDatabase):
 
     def _info(self, row: Row) -> LockInfo:
         _, name, owner, token, note, _ = row
-        seen = Note.loads(note)
-        return LockInfo(
+        return noted(
+            note,
             name=unreadable(name),
-            holder=seen.holder,
             fencing_token=int(token),
             # The token is the clock at the grant, unless the clock was set back.
             acquired_at=moment(int(token)),
             expires_at=None,
-            metadata=seen.metadata,
             owner=owner,
         )
 

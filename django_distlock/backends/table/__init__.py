@@ -16,7 +16,7 @@ from django.db.utils import DatabaseError
 from ...conf import AliasConf, OptionSpec
 from ...flow import LEAST_PATIENCE
 from ...names import unreadable
-from ...values import Claim, Grant, LockInfo, Note, Refusal
+from ...values import Claim, Grant, LockInfo, Refusal, noted
 from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
@@ -243,14 +243,12 @@ class TableBackend(InDatabase):
 
     def _info(self, row: Row) -> LockInfo:
         _, name, owner, token, acquired, expires, note = row
-        seen = Note.loads(note)
-        return LockInfo(
+        return noted(
+            note,
             name=unreadable(name),
-            holder=seen.holder,
             fencing_token=int(token),
             acquired_at=moment(int(acquired)),
             expires_at=moment(int(expires)),
-            metadata=seen.metadata,
             owner=owner,
         )
 
