@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -20,6 +21,7 @@ from ..models import HeldLock
 from .asking import AGES, ORDERS, STATES, Asked, Page
 from .board import Board, gather
 from .releasing import Chosen, choose, release
+from .samples import samples
 
 __all__ = ["HeldLockAdmin"]
 
@@ -147,6 +149,7 @@ class HeldLockAdmin(Base):
             "board": board,
             "page": page,
             "found": _found(asked, page, board),
+            "samples": json.dumps(samples.add(board.held, board.waiting)),
             "rows": [board.row(each) for each in page.entries],
             "columns": [_column(asked, name) for name in ORDERS if name != "alias"],
             # What has expired is free: whoever wants it takes it.

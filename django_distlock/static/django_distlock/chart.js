@@ -1,4 +1,5 @@
-/* The two small charts: what was held and who waited, as this tab has seen it. */
+/* The two small charts: what was held and who waited, as the server's process has seen it before
+   this tab was opened, and as the tab has seen it since. */
 "use strict";
 
 (() => {
@@ -6,6 +7,7 @@
   if (!root) return;
   const MINUTES = 10;
   const KEPT = MINUTES * 60000;
+  const NEAR = 2000; // ms between two samples of one moment
   const KEY = "django-distlock.samples";
   const SVG = "http://www.w3.org/2000/svg";
   const WIDTH = 600;
@@ -20,6 +22,14 @@
     } catch {
       return []; // storage is off, or holds something else
     }
+  }
+
+  /* What the server's process has seen, for the times of which this tab has seen nothing. */
+  function fill() {
+    const now = Date.now();
+    const told = JSON.parse(root.dataset.samples || "[]").map(([age, ...counts]) => [now - 1000 * age, ...counts]);
+    const fresh = told.filter(([at]) => !samples.some((each) => Math.abs(each[0] - at) < NEAR));
+    samples = [...samples, ...fresh].sort((one, other) => one[0] - other[0]);
   }
 
   function keep() {
@@ -107,5 +117,6 @@
   charts.hidden = false;
   charts.querySelector("details").addEventListener("toggle", table);
   root.addEventListener("distlock:sample", (event) => add(event.detail.held, event.detail.waiting));
+  fill();
   add(Number(root.dataset.held), root.dataset.waiting === "" ? null : Number(root.dataset.waiting));
 })();
