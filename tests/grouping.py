@@ -15,6 +15,7 @@ __all__ = ["GROUPS", "group_of", "pytest_xdist_make_scheduler"]
 
 GROUPS = {
     "tests/browser/": "browser",
+    "tests/integration/test_every_alias.py": "every alias",
     "tests/consul/test_cluster_faults.py": "consul cluster",
     "tests/contract/test_consul_cluster.py": "consul cluster",
     "tests/contract/test_etcd_cluster.py": "etcd cluster",
