@@ -11,7 +11,7 @@ from django.db import OperationalError, connections, transaction
 
 from django_distlock import LeaseLostError, LockBackendError, lock
 from tests.backends.outages import COMMAND, Place, loss_told, taken
-from tests.backends.tools import Elsewhere, elsewhere, one_value, soon
+from tests.backends.tools import STORES, Elsewhere, elsewhere, one_value, soon
 
 CONNECT = 2.0
 """Seconds that connecting to a server that hangs takes: PostgreSQL's driver knows no less."""
@@ -185,3 +185,15 @@ def test_a_short_hang_does_not_cost_the_lease(own: Place, name: str) -> None:
         own.server.resume()
         lease.renew()
         lease.check()
+
+
+def test_a_server_that_hangs_delays_no_other_aliases_renewals(own: Place, name: str) -> None:
+    """The leases of both run in one process; those on a sound server outlast several ttls."""
+    hung = taken(name, ttl=0.8)
+    with lock(name, using=STORES[-1], ttl=0.8) as sound:
+        own.server.pause()
+        assert soon(lambda: hung.lost, 5.0)
+        end = time.monotonic() + 1.6
+        while time.monotonic() < end:
+            sound.check()
+            time.sleep(0.05)
