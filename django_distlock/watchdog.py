@@ -196,13 +196,15 @@ class Watchdog:
             answers: list[bool] = backend.call("renew_many", claims) if claims else []
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             # A passing error is not a loss: the lease lasts until its deadline.
-            logger.warning("Renewing %d locks failed: %s", len(holds), error)
+            # Not the error itself: it refers to this frame, and a handler may keep what is logged.
+            reason = str(error)
+            logger.warning("Renewing %d locks failed: %s", len(holds), reason)
             for hold in holds:
                 hold.in_flight = False
                 left = hold.deadline - self._now()
                 self._look_at(hold, self._now() + max(0.02, min(left / 4, hold.claim.ttl / 10)))
                 if heard(lock_failed):
-                    why = {"action": "renew", "reason": str(error), "waited": None}
+                    why = {"action": "renew", "reason": reason, "waited": None}
                     events.submit(hold.tell(lock_failed, ends=False, **why).do)
             return
         for hold, claim, ours in zip(holds, claims, answers, strict=True):

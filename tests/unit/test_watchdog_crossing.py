@@ -18,6 +18,7 @@ from .stage import TTL, Stage
 from .test_held import Transaction
 from .tools import (
     LIMIT,
+    Down,
     Gate,
     drain,
     without_gc,
@@ -91,6 +92,21 @@ def test_a_dropped_lease_is_not_kept_alive_by_a_queue_behind_a_hung_store(stage:
     drain(stage.backend)
     assert ("renew", "second") not in stage.backend.calls
     assert first.state is State.ACTIVE
+
+
+def test_a_dropped_lease_is_not_kept_alive_by_what_was_logged_of_it(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Handlers may keep records, and an error in one its frames, and these the lease."""
+    with without_gc():
+        hold = stage.take(ttl=TTL)
+        stage.backend.before["renew"].append(Down("x"))
+        stage.step()
+        seen = weakref.ref(hold)
+        del hold
+        assert seen() is None
+    assert "Renewing 1 locks failed" in caplog.text
+    assert stage.dog._schedule.due(1e9) == []
 
 
 def test_one_hold_that_cannot_be_looked_at_does_not_spoil_the_others(
