@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from django.db import transaction
 
@@ -111,19 +111,24 @@ class Guard(ABC, Generic[T]):
                 name=name,
                 alias=alias,
             )
-        got = flow.run(self._obtain(UNSET, None))
-        self._enter(got, ())
-        return got
+        return self._enter(flow.run(self._obtain(UNSET, None)), ())
 
-    def _enter(self, got: T, scopes: Sequence[CancelScope]) -> None:
+    def _enter(self, got: T, scopes: Sequence[CancelScope]) -> T:
         entered = (got, scopes)
         try:
             held.push(self, entered)
+            return got
         except BaseException:
-            held.forget(self, entered)  # interrupted: no block begins that would take it off
-            for lease in self._leases(got):
-                lease._drop()
+            self._give_up(entered)  # interrupted: no block begins that would take it off
             raise
+
+    def _give_up(self, entered: tuple[T, Sequence[CancelScope]] | None) -> None:
+        """Have the leases of an interrupted block released in the background."""
+        entered = entered or held.innermost(self)
+        if entered is not None:
+            held.forget(self, entered)
+            for lease in self._leases(entered[0]):
+                lease._drop()
 
     def __exit__(
         self,
@@ -131,7 +136,18 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if (entered := self._popped(exc)) is not None:
+        entered = None
+        try:
+            entered = held.innermost(self)
+            held.forget(self, entered)
+        except BaseException:
+            # Interrupted: what stays entered would be renewed for ever. Nothing is called before
+            # the `try`, as each call is a place at which Python lets a signal in.
+            self._give_up(entered)
+            raise
+        if entered is None:
+            self._not_entered(exc)
+        else:
             flow.run(self._leave(entered[0], exc))
 
     async def __aenter__(self) -> T:
@@ -139,8 +155,7 @@ class Guard(ABC, Generic[T]):
         scopes: tuple[CancelScope, ...] = ()
         if self._cancels():
             scopes = tuple(CancelScope(lease._hold) for lease in self._cancelling(got))
-        self._enter(got, scopes)
-        return got
+        return self._enter(got, scopes)
 
     async def __aexit__(
         self,
@@ -148,8 +163,9 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        entered = self._popped(exc)
+        entered = held.pop(self)
         if entered is None:
+            self._not_entered(exc)
             return
         got, scopes = entered
         # Every scope has to take its own cancellation back, so no short cut.
@@ -160,19 +176,16 @@ class Guard(ABC, Generic[T]):
         else:
             await flow.arun(self._leave(got, exc))
 
-    def _popped(self, body_error: BaseException | None) -> tuple[T, Sequence[CancelScope]] | None:
-        entered = held.pop(self)
-        if entered is None:
-            name, alias = self._label()
-            error = LockNotHeldError(
-                "This thread or task has not entered the block that it leaves",
-                name=name,
-                alias=alias,
-            )
-            if body_error is None:
-                raise error
-            logger.error("While another error ended the block: %s", error)
-        return cast("tuple[T, Sequence[CancelScope]] | None", entered)
+    def _not_entered(self, body_error: BaseException | None) -> None:
+        name, alias = self._label()
+        error = LockNotHeldError(
+            "This thread or task has not entered the block that it leaves",
+            name=name,
+            alias=alias,
+        )
+        if body_error is None:
+            raise error
+        logger.error("While another error ended the block: %s", error)
 
     def _leave(
         self, got: T, body_error: BaseException | None, cause: BaseException | None = None

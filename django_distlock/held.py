@@ -25,7 +25,18 @@ from .worker import events
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-__all__ = ["Hold", "Party", "State", "find", "of_same_flow", "party", "pop", "push"]
+__all__ = [
+    "Hold",
+    "Party",
+    "State",
+    "find",
+    "forget",
+    "innermost",
+    "of_same_flow",
+    "party",
+    "pop",
+    "push",
+]
 
 Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 
@@ -294,13 +305,15 @@ def push(lock: object, got: Any) -> None:
 def forget(lock: object, got: object) -> None:
     """Forget that a `with` block of ``lock`` got ``got``, if that was remembered."""
     with _entered_mutex:
-        entered = [each for each in _entered.pop(id(lock), ()) if each[1] is not got]
-        if entered:
+        # Replaced at one stroke: an interruption must not cost the blocks around it.
+        if entered := [each for each in _entered.get(id(lock), ()) if each[1] is not got]:
             _entered[id(lock)] = entered
+        else:
+            _entered.pop(id(lock), None)
 
 
-def pop(lock: object) -> Any:
-    """Return what the innermost `with` block of ``lock`` got, and forget it.
+def innermost(lock: object) -> Any:
+    """Return what the innermost `with` block of ``lock`` got.
 
     A generator's block may end on another thread than it began (streaming responses): then it is
     the one of the same chain of calls, or the only one that is open for this Lock object. None
@@ -313,10 +326,15 @@ def pop(lock: object) -> Any:
         places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == me[2]]
         if not places and len(entered) != 1:
             return None
-        _, got = entered.pop(places[-1] if places else 0)
-        if not entered:
-            del _entered[id(lock)]
-        return got
+        return entered[places[-1] if places else 0][1]
+
+
+def pop(lock: object) -> Any:
+    """Return what the innermost `with` block of ``lock`` got, and forget it."""
+    with _entered_mutex:
+        got = innermost(lock)
+        forget(lock, got)
+    return got
 
 
 def _forget_parent() -> None:

@@ -250,6 +250,8 @@ class Lease(Saves):
 
     def _drop(self) -> None:
         """Give the lease up without waiting for the store: it is released in the background."""
+        if self._done:
+            return
         self._done = True
         hold = self._hold
         if hold.count > 1:
