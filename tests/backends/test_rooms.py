@@ -13,6 +13,9 @@ from asgiref.sync import sync_to_async
 
 from django_distlock import Lease, lock
 from django_distlock.backends.table import room
+from django_distlock.backends.table.serverdoor import room_of
+from django_distlock.backends.table.sql import MARIADB, POSTGRESQL
+from django_distlock.names import key_of
 from django_distlock.testing.taps import tap
 from tests.backends.rooms import (
     connected,
@@ -233,3 +236,14 @@ def test_tasks_wait_on_no_thread_of_djangos_or_asyncios(alias: str, name: str) -
         await asyncio.gather(*waiting)
 
     asyncio.run(main())
+
+
+def test_each_database_and_name_has_a_room_of_its_own() -> None:
+    """The locks of a server are its own, not its databases'; MariaDB's have short names."""
+    for text in (POSTGRESQL, MARIADB):
+        assert text.room is not None
+        names = ["a", "A", "a ", "x" * 200, "x" * 201]
+        digests = [room_of(database, key_of("", each)) for database in "ab" for each in names]
+        called = {str(text.room.parameters(each, 1.0)["room"]) for each in digests}
+        assert len(called) == len(digests)
+        assert max(map(len, called)) <= 64

@@ -1,4 +1,4 @@
-"""gevent: greenlets are holders of their own, and their leases are renewed."""
+"""gevent: greenlets are holders of their own; leases are renewed, or lost when nothing can run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 PROGRAM = Path(__file__).with_name("under_gevent.py")
 
 
-def test_greenlets_take_turns_and_are_renewed(tmp_path: Path) -> None:
+def test_greenlets_take_turns_and_are_told_of_a_loss(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path / "db.sqlite3")],
         cwd=PROGRAM.parents[2],

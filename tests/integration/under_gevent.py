@@ -11,6 +11,7 @@ monkey.patch_all()
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import django
 import gevent
@@ -36,7 +37,7 @@ settings.configure(
 )
 django.setup()
 
-from django_distlock import lock
+from django_distlock import LeaseLostError, LockNotHeldError, lock
 
 tokens: list[int] = []
 
@@ -49,6 +50,24 @@ def work(using: str) -> None:
         tokens.append(lease.fencing_token)
 
 
+def blocked(using: str) -> None:
+    """Block all greenlets for two ttls, as a driver in C does, and be told of the loss by it."""
+    lease = lock("blocked", using=using, ttl=TTL).acquire()
+    assert lease is not None
+    monkey.get_original("time", "sleep")(2 * TTL)
+    assert lease.lost
+    try:
+        lease.check()
+    except LeaseLostError:
+        pass
+    else:
+        raise AssertionError("nothing could renew it, and it was not told")
+    with suppress(LockNotHeldError):
+        lease.release()
+    with lock("blocked", using=using, ttl=TTL, wait=30) as later:
+        assert later.fencing_token > lease.fencing_token
+
+
 call_command("migrate", verbosity=0)
 for alias in ("default", "locmem"):
     tokens.clear()
@@ -58,4 +77,5 @@ for alias in ("default", "locmem"):
     thread.join()
     assert tokens == sorted(set(tokens)), tokens
     assert len(tokens) == 3, tokens
+    blocked(alias)
 print("done")

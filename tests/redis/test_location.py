@@ -13,7 +13,7 @@ from django.core.cache import caches
 from django.test import override_settings
 from redis.exceptions import RedisError
 
-from django_distlock import InvalidLockBackendError, LockBackendError, lock
+from django_distlock import InvalidLockBackendError, LeaseLostError, LockBackendError, lock
 from tests.claims import claim, granted
 from tests.redis.tools import BACKEND, Opener, keys
 from tests.servers import Redis, Sentinel
@@ -101,6 +101,23 @@ def test_a_cache_says_how_to_connect_and_what_keys_begin_with(
         assert all(key.startswith(start) for key in found)
         assert str(caches[cache].make_key("")) in start
         assert backend.release(mine)
+
+
+@pytest.mark.parametrize("cache", ["django-redis", "django"])
+def test_a_cache_that_is_cleared_loses_its_locks_and_no_token_comes_again(
+    opened: Opener, name: str, cache: str
+) -> None:
+    """Deploys do that: each holder is told, and the next token is higher than the last one."""
+    backend = opened(cache)
+    lease = lock(name, using=backend.alias, ttl=30).acquire()
+    assert lease is not None
+    caches[cache].clear()
+    with pytest.raises(LeaseLostError):
+        lease.renew()
+    with lock(name, using=backend.alias, wait=0) as later:
+        assert later.fencing_token > lease.fencing_token
+    with pytest.raises(LeaseLostError):
+        lease.release()
 
 
 def test_caches_with_another_prefix_or_version_share_no_lock(

@@ -122,6 +122,24 @@ def test_a_callback_that_comes_after_the_loss_is_called_too(backend: UnitBackend
     assert [lost.name for lost in told] == ["a"]
 
 
+def test_a_callback_may_use_the_lease_and_take_the_lock_anew(backend: UnitBackend) -> None:
+    """Told of a loss it releases what is lost, waits for the lock, and nothing waits for it."""
+    lease = take(backend, ttl=0.2)
+    done: list[int] = []
+
+    def callback(lost: Lease) -> None:
+        with pytest.raises(LeaseLostError):
+            lost.release()
+        with lock("a", using=backend.alias, wait=10) as again:
+            done.append(again.fencing_token)
+
+    lease.on_lost(callback)
+    backend.drop("a")
+    assert eventually(lambda: done)
+    assert done[0] > lease.fencing_token
+    assert eventually(lambda: not backend.holds("a"))
+
+
 def test_callbacks_are_not_called_for_a_release(backend: UnitBackend) -> None:
     lease = take(backend)
     told: list[Lease] = []

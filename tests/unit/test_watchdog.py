@@ -114,6 +114,23 @@ def test_a_store_that_stays_down_is_asked_until_the_deadline_and_not_longer(
     assert [facts["reason"] for facts in lost] == ["its ttl ran out without a renewal"]
 
 
+def test_what_is_taken_anew_after_renewals_that_failed_is_renewed(
+    stage: Stage, lost: list[dict[str, Any]]
+) -> None:
+    """Nothing of the lost hold of that name and thread stands in the way of the next one."""
+    first = stage.take(ttl=TTL)
+    stage.backend.before["renew"] += [Down("x")] * 1000
+    while first.state is State.ACTIVE:
+        stage.step()
+    stage.backend.before["renew"].clear()
+    stage.backend.drop("a")
+    second = stage.take(ttl=TTL, owner="me again")
+    while stage.clock() - second.acquired < 5 * TTL:
+        stage.step()
+        assert not second.lapse()
+    assert len(lost) == 1
+
+
 def test_an_error_that_the_backend_did_not_declare_is_no_loss_either(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -129,6 +129,31 @@ def test_a_lease_outlives_many_ttls(backend: UnitBackend) -> None:
         assert backend.holds("a")
 
 
+def test_a_lease_is_renewed_while_others_try_for_it_and_take_turns(backend: UnitBackend) -> None:
+    """However often the same name is refused, taken and freed beside it in this process."""
+    done = threading.Event()
+
+    def disturb() -> None:
+        while not done.is_set():
+            assert lock("a", using=backend.alias, wait=0).acquire() is None
+            with lock("b", using=backend.alias, ttl=0.2, wait=10):
+                pass
+            time.sleep(0)
+
+    threads = [threading.Thread(target=disturb) for _ in range(2)]
+    with lock("a", using=backend.alias, ttl=0.4) as lease:
+        for thread in threads:
+            thread.start()
+        try:
+            assert eventually(lambda: backend.calls.count(("renew", "a")) >= 8)
+            lease.check()
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+    assert not backend.holds("a")
+
+
 def test_a_lease_without_renewal_ends_with_its_ttl(backend: UnitBackend) -> None:
     lease = lock("a", using=backend.alias, ttl=0.1, renew=False).acquire()
     assert lease is not None
