@@ -1,4 +1,4 @@
-"""Redlock's rounds on nodes that lose requests, lose answers, and read some of them much later.
+"""Redlock's rounds on nodes that lose requests or answers, or read them twice or much later.
 
 The nodes are a model here, so that hypothesis can choose what reaches which of them, and when. That
 the scripts do what the model does, the contract suite shows on real servers.
@@ -127,8 +127,11 @@ class Contender:
         for number in asked:
             yield
             node, name = self.nodes[number], round_.script.name
-            fate = self.data.draw(st.sampled_from(["good"] * 5 + ["lost", "unheard", "late"]))
-            if fate == "good":
+            fates = ["good"] * 5 + ["lost", "unheard", "late", "twice"]
+            fate = self.data.draw(st.sampled_from(fates))
+            if fate == "twice":
+                node.run(name, words)
+            if fate in ("good", "twice"):
                 answers[number] = [node.run(name, words)]
                 continue
             answers[number] = TimeoutError("no answer")
