@@ -69,7 +69,7 @@ bench:
 # Each kind of harm on each backend and store; `soak` adds the storms, shares the minutes out among
 # all, and keeps what was seen. A file that is named is run, so what needs a store is named with it.
 MINUTES ?= 60
-PROOFS := tests/faults/test_proof.py
+PROOFS := tests/faults/test_proof.py tests/faults/test_proof_machines.py
 STORMS := tests/faults/test_storm.py
 ifneq ($(filter redis,$(STORES)),)
 STORMS += tests/redis/test_storm.py tests/redis/test_redlock_storm.py

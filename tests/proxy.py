@@ -61,12 +61,12 @@ class Proxy:
     """Stands before a server of this machine; one thread moves all the bytes.
 
     Every method returns when it has taken effect. `mend` ends all that was done but faults that
-    have not happened yet.
+    have not happened yet. It listens at an address of this machine.
     """
 
-    def __init__(self, port: int, host: str = HOST) -> None:
+    def __init__(self, port: int, host: str = HOST, *, at: str = HOST) -> None:
         self.target = (host, port)
-        self.host = HOST
+        self.host = at
         self.port = 0
         self.accepted = 0
         self._delay = 0.0

@@ -23,7 +23,20 @@ IN_QUORUM = ["redlock"] if "redis" in chosen() else []
 IN_CONSUL = ["consul"] if "consul" in chosen() else []
 IN_ZOOKEEPER = ["zookeeper"] if "zookeeper" in chosen() else []
 IN_ETCD = ["etcd", "etcd-cluster"] if "etcd" in chosen() else []
-PROOFS = [*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER, *IN_ETCD]
+
+LONG = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0")) > 0
+"""Whether all of the histories of machines are there, or one of each kind."""
+ROOT = os.geteuid() == 0
+"""Only root mounts disks and makes networks."""
+SERVED = [store for store in databases() if store in DATABASES]
+CLOCKS = [(store, way) for store in SERVED for way in (("back", "both") if LONG else ("back",))]
+"""Databases whose clocks are turned, and which way."""
+DISKS = [store for store in databases() if ROOT or store in SERVED]
+FORGETFUL = IN_REDIS if LONG else IN_REDIS[:1]
+LINKS = [*(SERVED if LONG else []), *IN_REDIS[:1]] if ROOT else []
+MACHINES = [*CLOCKS, *DISKS, *FORGETFUL, *LINKS]
+
+PROOFS = [*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER, *IN_ETCD, *MACHINES]
 
 SQL_STORMS = [(path, store) for path in ("", "portable-") for store in databases()]
 QUORUM_STORMS = ["redlock-3", "redlock"] if "redis" in chosen() else []

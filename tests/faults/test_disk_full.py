@@ -7,42 +7,16 @@ its very error there is a trigger that raises it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from django.db import connections
 
 from django_distlock import LockBackendError, lock
 from tests.backends.outages import taken
 from tests.backends.tools import SERVERS, elsewhere, one_value
+from tests.faults.disks import full
 from tests.faults.places import Place
 
 REMEDY = r"The disk of DATABASES\['own'\], or its quota, is full: make room"
-
-RAISE = {
-    "postgresql": "EXECUTE FUNCTION disk_full()",
-    "mariadb": "FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, "
-    "MESSAGE_TEXT = 'Disk full (distlock_lock)'",
-}
-FUNCTION = """
-CREATE OR REPLACE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  RAISE 'could not extend file "base/1/2": No space left on device' USING ERRCODE = 'disk_full';
-END $$"""
-
-
-@contextmanager
-def full(place: Place, event: str) -> Iterator[None]:
-    """Have each INSERT or UPDATE of the lock table fail for want of room."""
-    if place.store == "postgresql":
-        place.execute(FUNCTION)
-    begin = f"CREATE TRIGGER full_disk BEFORE {event} ON distlock_lock {RAISE[place.store]}"
-    place.execute(begin.replace("EXECUTE", "FOR EACH ROW EXECUTE"))
-    try:
-        yield
-    finally:
-        on = " ON distlock_lock" if place.store == "postgresql" else ""
-        place.execute(f"DROP TRIGGER full_disk{on}")
 
 
 def fill(name: str, said: str = REMEDY) -> str:
@@ -127,7 +101,7 @@ def test_a_file_of_a_server_that_cannot_grow(served: Place, name: str) -> None:
 
 def test_no_new_grant_but_what_is_held_is_renewed_and_freed(served: Place, name: str) -> None:
     lease = taken(name, ttl=60, renew=False)
-    with full(served, "INSERT"):
+    with full(served.execute, served.store, "INSERT"):
         with pytest.raises(LockBackendError, match=REMEDY) as info:
             taken(f"{name}:2", wait=0.2)
         assert (info.value.name, info.value.alias) == (f"{name}:2", "own")
@@ -140,7 +114,7 @@ def test_no_new_grant_but_what_is_held_is_renewed_and_freed(served: Place, name:
 
 def test_a_release_that_fails_is_told_and_can_be_repeated(served: Place, name: str) -> None:
     lease = taken(name, ttl=60, renew=False)
-    with full(served, "UPDATE"):
+    with full(served.execute, served.store, "UPDATE"):
         for verb in (lease.renew, lease.release):
             with pytest.raises(LockBackendError, match=REMEDY):
                 verb()

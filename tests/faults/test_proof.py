@@ -13,6 +13,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +56,51 @@ def backend_of(alias: str, conf: dict[str, Any]) -> Iterator[BaseLockBackend]:
         backend.close()
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What is otherwise in a run.
+
+    ``exclusive``: whether the alias promises under this harm that no two are sure at once.
+    ``later``: so much longer a lock may stay whose holder has vanished. ``within``: what the
+    clients' command is begun with.
+    """
+
+    exclusive: bool = True
+    later: float = 0.0
+    within: Sequence[str] = ()
+
+
+USUAL = Terms()
+
+
 def prove(
-    on: str, backend: BaseLockBackend, folder: Path, harms: Sequence[Harm], **environment: str
+    on: str,
+    backend: BaseLockBackend,
+    folder: Path,
+    harms: Sequence[Harm],
+    terms: Terms = USUAL,
+    /,
+    **environment: str,
 ) -> None:
     """Let clients and harm loose on an alias; assert that nothing was wrong, and much was done.
 
     ``on`` is what the alias is, for the report.
     """
-    vanished = backend.max_ttl(TTL) + backend.grace
+    vanished = backend.max_ttl(TTL) + backend.grace + terms.later
     run = Run(
         backend.alias,
         folder,
         seed=SEED,
         seconds=SHARE,
-        promise=Promise(ttl=TTL, vanished=vanished, recovery=backend.command_timeout),
+        promise=Promise(
+            ttl=TTL,
+            vanished=vanished,
+            recovery=backend.command_timeout,
+            exclusive=terms.exclusive,
+        ),
         harms=harms,
         environment=environment,
+        within=terms.within,
     )
 
     def residue() -> list[str]:

@@ -23,7 +23,10 @@ CLIENTS = 4
 
 
 class Run:
-    """Clients of one alias under harm, for ``seconds``; all that is drawn comes from ``seed``."""
+    """Clients of one alias under harm, for ``seconds``; all that is drawn comes from ``seed``.
+
+    ``within``: what their command is begun with, to have them run in another network.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Run:
         promise: Promise,
         harms: Sequence[Harm] = (),
         environment: dict[str, str] | None = None,
+        within: Sequence[str] = (),
     ) -> None:
         self.alias = alias
         self.folder = folder
@@ -43,6 +47,7 @@ class Run:
         self.promise = promise
         self.harms = list(harms)
         self.environment = os.environ | (environment or {})
+        self.within = list(within)
         self.chance = random.Random(seed)
         self.log = Log(folder, "nemesis")
         self.kinds: Counter[str] = Counter()
@@ -51,7 +56,7 @@ class Run:
         """Let it run, and judge it; ``residue`` says what is left in the store at the end."""
         ttl = self.promise.ttl
         with Resource(self.folder):
-            words = [sys.executable, "-m", "tests.faults.proof.nursery", self.alias]
+            words = [*self.within, sys.executable, "-m", "tests.faults.proof.nursery", self.alias]
             nursery = subprocess.Popen(
                 [*words, str(self.folder), str(ttl)],
                 env=self.environment,
