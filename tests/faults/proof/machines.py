@@ -38,7 +38,7 @@ def of_disk(full: Callable[[], AbstractContextManager[None]], ttl: float) -> lis
         with full():
             time.sleep(seconds)
 
-    return [Harm("disk full", do, (0.3 * ttl, 1.5 * ttl), store=True)]
+    return [Harm("disk full", do, (0.7 * ttl, 1.5 * ttl), store=True)]
 
 
 def of_data(server: Redis) -> list[Harm]:
