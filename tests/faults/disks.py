@@ -1,11 +1,9 @@
-"""Full disks: the very error of a database server by a trigger, and a real small one for a file."""
+"""A full disk: the very error of a database server, raised by a trigger."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 RAISE = {
     "postgresql": "EXECUTE FUNCTION disk_full()",
@@ -30,32 +28,3 @@ def full(execute: Callable[[str], object], store: str, event: str) -> Iterator[N
     finally:
         on = " ON distlock_lock" if store == "postgresql" else ""
         execute(f"DROP TRIGGER full_disk{on}")
-
-
-@contextmanager
-def disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """Mount a small disk in memory for the block; only root may."""
-    place = folder / "disk"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "distlock", str(place)]
-    subprocess.run(words, check=True, capture_output=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-@contextmanager
-def filled(place: Path) -> Iterator[None]:
-    """Leave no room on a disk for the block."""
-    filler = place / "filler"
-    try:
-        with filler.open("wb", buffering=0) as file:
-            try:
-                while file.write(bytes(1 << 16)):
-                    pass
-            except OSError:
-                pass
-        yield
-    finally:
-        filler.unlink()

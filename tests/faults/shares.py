@@ -27,11 +27,11 @@ IN_ETCD = ["etcd", "etcd-cluster"] if "etcd" in chosen() else []
 LONG = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0")) > 0
 """Whether all of the histories of machines are there, or one of each kind."""
 ROOT = os.geteuid() == 0
-"""Only root mounts disks and makes networks."""
+"""Only root makes networks."""
 SERVED = [store for store in databases() if store in DATABASES]
 CLOCKS = [(store, way) for store in SERVED for way in (("back", "both") if LONG else ("back",))]
 """Databases whose clocks are turned, and which way."""
-DISKS = [store for store in databases() if ROOT or store in SERVED]
+DISKS = SERVED
 FORGETFUL = IN_REDIS if LONG else IN_REDIS[:1]
 LINKS = [*(SERVED if LONG else []), *IN_REDIS[:1]] if ROOT else []
 MACHINES = [*CLOCKS, *DISKS, *FORGETFUL, *LINKS]

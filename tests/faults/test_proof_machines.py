@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from django.db import connections
 from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.clocks import clocked
-from tests.faults.disks import disk, filled, full
+from tests.faults.disks import full
 from tests.faults.proof.history import read
 from tests.faults.proof.link import Link, NoLinkError
 from tests.faults.proof.machines import of_clock, of_data, of_disk, of_link
@@ -63,38 +63,19 @@ def test_a_clock_that_is_turned(store: str, way: str, tmp_path: Path) -> None:
             )
 
 
-@contextmanager
-def room_of(store: str, folder: Path) -> Iterator[tuple[Path, Callable[[], Any]]]:
-    """Give the folder for a file of a database, and what leaves no room for locks."""
+@pytest.mark.parametrize("store", DISKS)
+def test_a_disk_that_is_full(store: str, tmp_path: Path) -> None:
+    """Nothing is granted twice or for ever by a database that can write again later."""
+    own = database(store, tmp_path)["stormy"]
 
     def execute(sql: str) -> None:
         with connections["stormy"].cursor() as cursor:
             cursor.execute(sql)
 
-    @contextmanager
-    def no_room(place: Path) -> Iterator[None]:
-        execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else old room in the log is used again
-        with filled(place):
-            yield
-
-    if store in SERVERS:
-        yield folder, partial(full, execute, store, "UPDATE")
-    else:
-        with disk(folder, 32) as place:
-            yield place, partial(no_room, place)
-
-
-@pytest.mark.parametrize("store", DISKS)
-def test_a_disk_that_is_full(store: str, tmp_path: Path) -> None:
-    """Nothing is granted twice or for ever by a database that can write again later."""
-    fullness: AbstractContextManager[tuple[Path, Callable[[], Any]]] = room_of(store, tmp_path)
-    with fullness as (place, no_room):
-        own = database(store, place)["stormy"]
-        with database_alias("stormy", own), backend_of("stormy", conf_of(store)) as backend:
-            harms = of_disk(no_room, TTL)
-            told = {"DISTLOCK_TEST_DATABASES": stormy(own)}
-            prove(f"disk-{store}", backend, tmp_path, harms, **told)
-        connections["default"].close()
+    with database_alias("stormy", own), backend_of("stormy", conf_of(store)) as backend:
+        harms = of_disk(partial(full, execute, store, "UPDATE"), TTL)
+        told = {"DISTLOCK_TEST_DATABASES": stormy(own)}
+        prove(f"disk-{store}", backend, tmp_path, harms, **told)
     assert any("is full" in str(call.facts.get("error")) for call in read(tmp_path))
 
 
