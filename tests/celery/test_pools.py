@@ -99,3 +99,25 @@ def test_a_warm_shutdown(broker: Redis, logs: Path, board: Board, tag: str, pool
             assert holder_of(task, each) is None
     finally:
         own.kill()
+
+
+@pytest.mark.parametrize("pool", ["gevent", "threads"])
+def test_a_cold_shutdown(broker: Redis, logs: Path, board: Board, tag: str, pool: str) -> None:
+    """Nobody waits for the tasks; their locks are free soon, at the latest when the ttl is over."""
+    from tests.celery.tasks import TASKS
+    from tests.celery.workers import Worker
+
+    own = Worker(f"cold-{tag}", logs, pool=pool, concurrency=10)
+    try:
+        own.ready()
+        tasks = {f"{tag}{using}": each.once for using, each in TASKS.items() if using in STORES}
+        for each, task in tasks.items():
+            send(task, each, own.queue)
+            board.wait_for(each, "begin")
+        own.signal(signal.SIGQUIT)
+        own.ended()
+        for each, task in tasks.items():
+            assert board.said(each) == ["begin"]
+            wait_until_free(task, each)
+    finally:
+        own.kill()
