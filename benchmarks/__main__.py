@@ -56,6 +56,10 @@ QUICK: dict[str, Any] = {
     "renewed": 300,
     "renewing": 4.0,
     "ttl": 3.0,
+    "growth_waiters": (2, 8),
+    "growth_keys": (1, 100),
+    "growth_leases": (1, 300),
+    "growth_renewing": 1.5,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import os
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -64,9 +64,9 @@ class Adapter(ABC):
         raise NotImplementedError
 
     def warm_up(self) -> None:
-        """Do what only the first use in a process does, on a lock of its own."""
+        """Do what only the first use in a process or a thread does, on a lock of its own."""
         for _ in range(3):
-            self.release(self.acquire(f"warm-up:{self.name}:{os.getpid()}"))
+            self.release(self.acquire(f"warm-up:{self.name}:{threading.get_native_id()}"))
 
 
 class Polled(Adapter):

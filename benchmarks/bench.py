@@ -10,9 +10,11 @@ from typing import Any, Protocol, TypeVar
 from .adapter import Adapter, Kind
 from .stores import Store
 
-__all__ = ["Bench", "Row", "Subject"]
+__all__ = ["GROWTH_LEASES", "Bench", "Row", "Subject"]
 
 T = TypeVar("T")
+
+GROWTH_LEASES = (1, 1000, 10_000, 50_000)
 
 Row = dict[str, Any]
 """One line of a result: measure, store, adapter, kind, and figures by their names."""
@@ -44,6 +46,10 @@ class Bench:
     renewed: int = 50_000  # leases that the watchdog renews
     renewing: float = 35.0  # seconds
     ttl: float = 30.0
+    growth_waiters: tuple[int, ...] = (2, 8, 32, 128, 256)
+    growth_keys: tuple[int, ...] = (1, 1000, 100_000)
+    growth_leases: tuple[int, ...] = GROWTH_LEASES
+    growth_renewing: float = 35.0  # seconds
 
     @property
     def waiting(self) -> list[Adapter]:

@@ -81,6 +81,11 @@ class Child(Generic[T]):
             self._process.join()
         self.pipe.close()
 
+    def kill(self) -> None:
+        """End it at once, whatever it does; nothing when it is gone."""
+        self._process.kill()
+        self.end()
+
 
 def in_child(work: Callable[..., T], *arguments: Any) -> T:
     """Run ``work(pipe, *arguments)`` in a process of its own and return its result."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..bench import Bench, Row
 from .failing import failing
 from .fairness import fairness
+from .growth import by_keys, by_leases, by_waiters
 from .handover import handover
 from .memory import memory
 from .pairs import pairs
@@ -22,7 +23,10 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "fairness": fairness,
     "failing": failing,
     "memory": memory,
+    "growth-leases": by_leases,
     "renewals": renewals,
     "save": save,
     "views": views,
+    "growth-waiters": by_waiters,
+    "growth-keys": by_keys,  # at the end: it leaves so many names in the store
 }

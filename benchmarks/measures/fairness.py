@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..bench import Bench, Row
-from .waiting import contest
+from .waiting import Rules, contest
 
 __all__ = ["fairness"]
 
@@ -16,9 +16,8 @@ def fairness(bench: Bench) -> list[Row]:
     rows = []
     for adapter in bench.waiting:
         bench.say(f"fairness, {adapter.name}")
-        done = contest(
-            bench, adapter, waiters=WAITERS, seconds=bench.fairness, hold=HOLD, strict=False
-        )
+        rules = Rules(HOLD, strict=False)
+        done = contest(bench, adapter, rules, waiters=WAITERS, seconds=bench.fairness)
         least, most = min(done.grants), max(done.grants)
         rows.append(
             bench.row(

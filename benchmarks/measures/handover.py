@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
+from typing import Any
 
 from ..adapter import Adapter
 from ..bench import Bench, Row
-from .waiting import Contest, contest
+from .waiting import Contest, Rules, contest
 
-__all__ = ["handover"]
+__all__ = ["RULES", "handed_over", "handover"]
 
-HOLD = 0.002  # seconds: long enough for all others to be waiting
+RULES = Rules(0.002, strict=True)  # a hold long enough for all others to be waiting
 
 
 def handover(bench: Bench) -> list[Row]:
@@ -18,27 +20,46 @@ def handover(bench: Bench) -> list[Row]:
     rows = []
     for waiters in bench.waiters:
         bench.say(f"hand-over, {waiters} processes")
-        seen: dict[str, list[Contest]] = defaultdict(list)
-        work: dict[str, float] = defaultdict(float)
-        for turn in bench.rotated(bench.waiting, bench.handover_rounds):
-            for adapter in turn:
-                _measure(bench, adapter, waiters, seen[adapter.name], work)
-        rows += [_row(bench, each, waiters, seen[each.name], work) for each in bench.waiting]
+        rows += handed_over(bench, "handover", bench.waiting, RULES, waiters, waiters)
+    return rows
+
+
+def handed_over(
+    bench: Bench,
+    measure: str,
+    adapters: list[Adapter],
+    rules: Rules,
+    waiters: int,
+    processes: int,
+) -> list[Row]:
+    """Measure these adapters, that take turns, with one number of waiters."""
+    seen: dict[str, list[Contest]] = defaultdict(list)
+    work: dict[str, float] = defaultdict(float)
+    for turn in bench.rotated(adapters, bench.handover_rounds):
+        for adapter in turn:
+            asked, done = _measure(bench, adapter, rules, waiters, processes)
+            seen[adapter.name].append(done)
+            work[adapter.name] += asked
+    rows = []
+    for each in adapters:
+        figures = _figures(bench, seen[each.name], work[each.name])
+        rows.append(bench.row(measure, each, backend=each.backend, waiters=waiters, **figures))
     return rows
 
 
 def _measure(
-    bench: Bench, adapter: Adapter, waiters: int, seen: list[Contest], work: dict[str, float]
-) -> None:
+    bench: Bench, adapter: Adapter, rules: Rules, waiters: int, processes: int
+) -> tuple[float, Contest]:
+    """Return what was asked of the store, and what was seen."""
     seconds = bench.handover / bench.handover_rounds
+    fight = partial(contest, bench, adapter, rules, waiters=waiters, processes=processes)
     before = _work(bench)
     if not bench.store.in_client:
         # First without a hand-over: connecting and the first use are not what is counted.
-        contest(bench, adapter, waiters=waiters, seconds=0.0, hold=HOLD, strict=True)
+        fight(seconds=0.0)
     between = _work(bench)
-    done = contest(bench, adapter, waiters=waiters, seconds=seconds, hold=HOLD, strict=True)
-    seen.append(done)
-    work[adapter.name] += done.statements + (_work(bench) - between) - (between - before)
+    done = fight(seconds=seconds)
+    return done.statements + (_work(bench) - between) - (between - before), done
 
 
 def _work(bench: Bench) -> int:
@@ -46,16 +67,13 @@ def _work(bench: Bench) -> int:
     return 0 if bench.store.in_client else bench.store.work()
 
 
-def _row(
-    bench: Bench, adapter: Adapter, waiters: int, seen: list[Contest], work: dict[str, float]
-) -> Row:
+def _figures(bench: Bench, seen: list[Contest], work: float) -> dict[str, Any]:
     times = sorted(each for one in seen for each in one.handovers())
-    taken = sum(one.taken for one in seen)
-    figures = {
-        "waiters": waiters,
+    taken = sum(one.taken for one in seen) or 1
+    figures: dict[str, Any] = {
         "samples": len(times),
         "per_second": round(len(times) / bench.handover, 1),
-        "statements": round(work[adapter.name] / taken, 2),
+        "statements": round(work / taken, 2),
         "cpu_ms_per_1000": round(sum(one.cpu for one in seen) / taken * 1e6),
         "failures": sum(one.failures for one in seen),
         "overlaps": sum(one.overlaps for one in seen),
@@ -63,7 +81,7 @@ def _row(
     if times:
         figures["p50_us"] = round(_part(times, 0.5) * 1e6)
         figures["p99_us"] = round(_part(times, 0.99) * 1e6)
-    return bench.row("handover", adapter, **figures)
+    return figures
 
 
 def _part(times: list[float], part: float) -> float:

@@ -12,7 +12,7 @@ from ..bench import Bench, Row
 from ..processes import in_child
 from ..stores import Store
 
-__all__ = ["memory", "resident"]
+__all__ = ["memory", "per_lease", "resident"]
 
 
 def memory(bench: Bench) -> list[Row]:
@@ -21,13 +21,19 @@ def memory(bench: Bench) -> list[Row]:
         return []
     bench.say(f"memory of {bench.held} leases")
     # In the store by the first of them: what is released leaves a little behind.
-    allocated, stored = in_child(_hold, bench.held, True, bench.store)
+    figures = per_lease(bench, bench.held)
     grown, _ = in_child(_hold, bench.held, False, bench.store)
-    figures = {"leases": bench.held, "allocated_kb": allocated // 1024, "rss_kb": grown // 1024}
-    per = {"bytes_per_lease": round(allocated / bench.held)}
+    return [bench.row("memory", bench.ours[0], **figures, rss_kb=grown // 1024)]
+
+
+def per_lease(bench: Bench, leases: int) -> dict[str, int]:
+    """Measure what so many leases are to Python, and where it is known to the store."""
+    allocated, stored = in_child(_hold, leases, True, bench.store)
+    figures = {"leases": leases, "allocated_kb": allocated // 1024}
+    figures["bytes_per_lease"] = round(allocated / leases)
     if stored is not None:
-        per["store_bytes_per_lock"] = round(stored / bench.held)
-    return [bench.row("memory", bench.ours[0], **figures, **per)]
+        figures["store_bytes_per_lock"] = round(stored / leases)
+    return figures
 
 
 def _hold(pipe: Connection, leases: int, trace: bool, store: Store) -> tuple[int, int | None]:

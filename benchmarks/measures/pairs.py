@@ -18,12 +18,11 @@ COUNTED = 100
 def pairs(bench: Bench) -> list[Row]:
     """Measure pairs per second of each way to take a lock, and what a pair asks of the server."""
     rows = rates(bench, "pairs", bench.adapters, _ready)
-    if bench.store.in_client:
-        return rows
-    return [
-        {**row, "statements": round(_asked(bench, adapter) / COUNTED, 2)}
-        for row, adapter in zip(rows, bench.adapters, strict=True)
-    ]
+    for row, adapter in zip(rows, bench.adapters, strict=True):
+        row["backend"] = adapter.backend
+        if not bench.store.in_client:
+            row["statements"] = round(_asked(bench, adapter) / COUNTED, 2)
+    return rows
 
 
 def _ready(adapter: Adapter) -> Callable[[], None]:

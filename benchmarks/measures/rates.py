@@ -68,12 +68,10 @@ def _run(pipe: Connection, subject: S, ready: Callable[[S], Once], seconds: floa
 
 def _row(bench: Bench, measure: str, subject: Subject, seen: _Seen) -> Row:
     rates = [rate for rate, _ in seen[subject.name]]
-    low, middle, high = statistics.quantiles(rates, n=4) if len(rates) > 1 else rates * 3
+    low, middle, high = _quartiles(rates)
     # Of each round by itself: what disturbs the machine disturbs neighbours in time alike.
     ratios = {
-        other: round(
-            statistics.median(a / b for a, (b, _) in zip(rates, seen[other], strict=True)), 3
-        )
+        other: _quartiles([a / b for a, (b, _) in zip(rates, seen[other], strict=True)])
         for other in seen
     }
     return bench.row(
@@ -84,6 +82,11 @@ def _row(bench: Bench, measure: str, subject: Subject, seen: _Seen) -> Row:
         quartiles=[round(low), round(high)],
         microseconds=round(1e6 / middle, 1),
         cpu_ms_per_1000=round(statistics.median(cpu for _, cpu in seen[subject.name]) * 1e6, 1),
-        times=ratios,
+        times={other: round(each[1], 3) for other, each in ratios.items()},
+        times_quartiles={other: [round(q, 3) for q in each[::2]] for other, each in ratios.items()},
         rounds=len(rates),
     )
+
+
+def _quartiles(values: list[float]) -> list[float]:
+    return statistics.quantiles(values, n=4) if len(values) > 1 else values * 3

@@ -15,6 +15,8 @@ from .base import Store, alias
 
 __all__ = ["Mariadb", "Postgresql", "Sqlite"]
 
+CONNECTIONS = 400  # one for each of 256 waiters, and more where they queue
+
 
 class Database(Store):
     """A database of Django's, with the backends that it can have."""
@@ -97,7 +99,7 @@ class Postgresql(Served):
     name = "postgresql"
 
     def __init__(self) -> None:
-        self.server = PostgreSQL(durable=True)
+        self.server = PostgreSQL(durable=True, options=["-c", f"max_connections={CONNECTIONS}"])
 
     def start(self) -> None:
         super().start()
@@ -129,7 +131,7 @@ class Mariadb(Served):
     name = "mariadb"
 
     def __init__(self) -> None:
-        self.server = MariaDB(durable=True)
+        self.server = MariaDB(durable=True, options=[f"--max-connections={CONNECTIONS}"])
 
     def start(self) -> None:
         super().start()
