@@ -4,12 +4,14 @@
 #            started for them on a private port. redlock, five Redis servers, is only measured
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   QUICK    1: the benchmarks run for a moment, to see that all runs; no figures to quote
+#   RESULTS  the folder that `make bench` writes its JSON and its plots to
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
 ALL_STORES := sqlite postgresql mariadb redis etcd consul zookeeper
 STORES ?= $(ALL_STORES)
 ARGS ?=
 QUICK ?=
+RESULTS ?= bench-results/$(if $(filter-out 0,$(QUICK)),quick,$(shell date -u +%Y-%m-%dT%H%M%SZ))
 RUN := .venv/bin/python
 empty :=
 comma := ,
@@ -31,9 +33,10 @@ help:
 	@echo 'make test                  ruff, mypy, all tests and what they cover, on: $(STORES)'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
-	@echo 'make bench                 measure, beside the bare statements and other libraries'
+	@echo 'make bench                 measure, beside the bare statements and other libraries;'
+	@echo '                           tables, and JSON and plots in bench-results/'
 	@echo 'make bench QUICK=1         the same in a moment: it shows that all runs; no figures to quote'
-	@echo 'make bench ARGS="--only pairs --json out.json"'
+	@echo 'make bench ARGS="--only pairs,growth-waiters"'
 	@echo 'make faults                break servers and clients under load, and judge the history'
 	@echo 'make soak MINUTES=60       the same and the storms of kills for long, each its share of the minutes'
 	@echo 'make lint | type | format  one tool alone'
@@ -63,8 +66,9 @@ endif
 
 bench:
 	@scripts/setup bench $(MEASURED)
+	results='$(RESULTS)' && \
 	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) \
-	$(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
+	$(if $(filter-out 0,$(QUICK)),--quick) --json "$$results/bench.json" --plots "$$results" $(ARGS)
 
 # Each kind of harm on each backend and store; `soak` adds the storms, shares the minutes out among
 # all, and keeps what was seen. A file that is named is run, so what needs a store is named with it.

@@ -2,9 +2,12 @@
 
     python -m benchmarks [--stores sqlite,redis] [--backends row] [--kinds ours,floor]
                          [--only pairs,handover] [--rounds 5] [--quick] [--json out.json]
+                         [--plots FOLDER]
+    python -m benchmarks --from out.json --plots FOLDER
 
 Prints a table for each store and measurement, and the targets with what was reached. It starts
-private servers of its own; those of the databases wait for the disk at each commit.
+private servers of its own; those of the databases wait for the disk at each commit. Plots are
+drawn at the end, or later from the JSON of a run.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from typing import Any
 
 from .adapter import Backend, Kind
 from .adapters import adapters
-from .bench import Bench, Row
+from .bench import GROWTH_LEASES, Bench, Row
 from .measures import MEASURES
+from .plots import PlotError, draw, get_ready, load
 from .processes import in_child
 from .report import report
 from .savers import absent_savers, savers
@@ -70,12 +74,24 @@ _Absent = dict[str, list[str]]  # what is not installed, and the modules that it
 def main() -> None:
     """Run the benchmark from the command line."""
     options = _options()
+    try:
+        if options.plots:
+            get_ready(options.plots)
+        if options.saved:
+            _draw(load(options.saved), options.plots)
+            return
+    except PlotError as error:
+        sys.exit(str(error))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = QUICK if options.quick else {}
     if options.rounds:
         settings = {**settings, "rounds": options.rounds}
     if options.leases:
-        settings = {**settings, "renewed": options.leases}
-    about = _machine()
+        fewer = [each for each in GROWTH_LEASES if each < options.leases]
+        most = {"renewed": options.leases, "growth_leases": (*fewer, options.leases)}
+        settings = {**settings, **most}
+    about = _machine() | {"quick": options.quick}
     rows: list[Row] = []
     errors: list[str] = []
     absent: dict[str, _Absent] = {}
@@ -90,16 +106,29 @@ def main() -> None:
         print("The machine was busy. Of what waits for the disk not even the ratios mean much.")
     print()
     print(report(rows, verdicts))
+    targets = [
+        {"store": v.store, "what": v.what, "wanted": f"{v.sign} {v.wanted:g}", "got": v.got,
+         "reached": v.reached}
+        for v in verdicts
+    ]  # fmt: skip
+    run = {"about": about, "results": rows, "targets": targets}
     if options.json:
-        targets = [
-            {"store": v.store, "what": v.what, "wanted": f"{v.sign} {v.wanted:g}", "got": v.got,
-             "reached": v.reached}
-            for v in verdicts
-        ]  # fmt: skip
-        text = json.dumps({"about": about, "results": rows, "targets": targets}, indent=2)
-        options.json.write_text(text + "\n")
+        options.json.write_text(json.dumps(run, indent=2) + "\n")
+    if options.plots:
+        try:
+            _draw(run, options.plots)
+        except PlotError as error:
+            errors.append(str(error))
     if errors:
         sys.exit("\n".join(["FAILED", *errors]))
+
+
+def _draw(run: Any, folder: Path) -> None:
+    paths = draw(run, folder)
+    for path in paths:
+        print(path)
+    if not paths:
+        print("no plots: neither pairs beside a floor, hand-overs nor growth", file=sys.stderr)
 
 
 def _measure(
@@ -141,10 +170,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kinds", type=_words(KINDS), default=list(KINDS))
     parser.add_argument("--only", type=_words(MEASURES), default=list(MEASURES))
     parser.add_argument("--rounds", type=int, help="of pairs (11)")
-    parser.add_argument("--leases", type=int, help="that the watchdog renews (50000)")
+    parser.add_argument("--leases", type=int, help="the most that the watchdog renews (50000)")
     parser.add_argument("--quick", action="store_true", help="see whether it runs; no figures")
     parser.add_argument("--json", type=Path, help="the file to write all figures to")
-    return parser.parse_args()
+    parser.add_argument("--plots", type=Path, help="the folder to draw plots into (PNG and SVG)")
+    parser.add_argument(
+        "--from", type=Path, dest="saved", help="draw what --json has written; measure nothing"
+    )
+    options = parser.parse_args()
+    if options.saved and not options.plots:
+        parser.error("--from needs --plots")
+    return options
 
 
 def _words(known: Iterable[str]) -> Any:
