@@ -92,7 +92,7 @@ def _exists(command: list[str]) -> bool:
         case ["python", "manage.py", name, *_]:
             return name in get_commands()
         case ["python", "-m", module, *_]:
-            return module == "venv"
+            return module == "venv" or (ROOT / module / "__main__.py").exists()
         case ["python", "docs/generate.py", *_]:
             return (ROOT / "docs" / "generate.py").exists()
         case ["time", *rest]:
