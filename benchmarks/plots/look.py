@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,8 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
 }
 
+STEPS = (1.0, 2.0, 5.0)  # of an axis of powers
+
 Figure = Any
 Axes = Any
 Point = tuple[float, float]
@@ -81,7 +84,16 @@ def label_axes(axes: Axes, rows: list[Row], along: str, *, log: bool) -> None:
     axes.set_xticks(at, [f"{x:,g}" for x in at])
     if log:
         axes.set_yscale("log", subs=[])
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_locator(LogLocator(subs=STEPS))
+        low, high = axes.get_ylim()
+        axes.set_ylim(_rounded(low, max), _rounded(high, min))
     else:
-        axes.set_ylim(bottom=0.0)
+        axes.set_ylim(0.0, 1.05 * axes.get_ylim()[1])
     axes.yaxis.set_major_formatter(plain)
+
+
+def _rounded(value: float, nearest: Callable[[list[float]], float]) -> float:
+    """Return the next step downwards (max) or upwards (min), so that any axis has two."""
+    power = 10.0 ** math.floor(math.log10(value))
+    steps = [step * power for step in (*STEPS, 10.0)]
+    return nearest([each for each in steps if (each <= value if nearest is max else each >= value)])
