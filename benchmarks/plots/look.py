@@ -86,14 +86,21 @@ def label_axes(axes: Axes, rows: list[Row], along: str, *, log: bool) -> None:
         axes.set_yscale("log", subs=[])
         axes.yaxis.set_major_locator(LogLocator(subs=STEPS))
         low, high = axes.get_ylim()
-        axes.set_ylim(_rounded(low, max), _rounded(high, min))
+        axes.set_ylim(_below(low), _above(high))
     else:
         axes.set_ylim(0.0, 1.05 * axes.get_ylim()[1])
     axes.yaxis.set_major_formatter(plain)
 
 
-def _rounded(value: float, nearest: Callable[[list[float]], float]) -> float:
-    """Return the next step downwards (max) or upwards (min), so that any axis has two."""
+def _below(value: float) -> float:
+    """Return the next step downwards, so that any axis has one there."""
+    return max((each for each in _steps(value) if each <= value), default=value)
+
+
+def _above(value: float) -> float:
+    return min((each for each in _steps(value) if each >= value), default=value)
+
+
+def _steps(value: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(value))
-    steps = [step * power for step in (*STEPS, 10.0)]
-    return nearest([each for each in steps if (each <= value if nearest is max else each >= value)])
+    return [step * power for step in (*STEPS, 10.0)]
