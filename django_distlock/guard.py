@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from django.db import transaction
 
-from . import flow, held
+from . import blocks, flow
 from .cancel import CancelScope
 from .durations import UNSET, Wait
 from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
@@ -116,7 +116,7 @@ class Guard(ABC, Generic[T]):
     def _enter(self, got: T, scopes: Sequence[CancelScope]) -> T:
         entered = (got, scopes)
         try:
-            held.push(self, entered)
+            blocks.push(self, entered)
             return got
         except BaseException:
             self._give_up(entered)  # interrupted: no block begins that would take it off
@@ -124,9 +124,9 @@ class Guard(ABC, Generic[T]):
 
     def _give_up(self, entered: tuple[T, Sequence[CancelScope]] | None) -> None:
         """Have the leases of an interrupted block released in the background."""
-        entered = entered or held.innermost(self)
+        entered = entered or blocks.innermost(self)
         if entered is not None:
-            held.forget(self, entered)
+            blocks.forget(self, entered)
             for lease in self._leases(entered[0]):
                 lease._drop()
 
@@ -138,8 +138,8 @@ class Guard(ABC, Generic[T]):
     ) -> None:
         entered = None
         try:
-            entered = held.innermost(self)
-            held.forget(self, entered)
+            entered = blocks.innermost(self)
+            blocks.forget(self, entered)
         except BaseException:
             # Interrupted: what stays entered would be renewed for ever. Nothing is called before
             # the `try`, as each call is a place at which Python lets a signal in.
@@ -163,7 +163,7 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        entered = held.pop(self)
+        entered = blocks.pop(self)
         if entered is None:
             self._not_entered(exc)
             return

@@ -25,18 +25,7 @@ from .worker import events
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-__all__ = [
-    "Hold",
-    "Party",
-    "State",
-    "find",
-    "forget",
-    "innermost",
-    "of_same_flow",
-    "party",
-    "pop",
-    "push",
-]
+__all__ = ["Hold", "Party", "State", "find", "of_same_flow", "party"]
 
 Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 
@@ -290,57 +279,8 @@ def _look(backend: object) -> None:
 losses.listen(_look)
 
 
-# A `Lock` keeps no state, so what its `with` block got is kept here. By the Lock object, which the
-# `with` statement keeps alive; and by the party, as one Lock may be used by many at once.
-_entered: dict[int, list[tuple[tuple[Party, int, int], Any]]] = {}
-_entered_mutex = threading.RLock()
-
-
-def push(lock: object, got: Any) -> None:
-    """Remember what a `with` block of ``lock`` got."""
-    with _entered_mutex:
-        _entered.setdefault(id(lock), []).append((party(), got))
-
-
-def forget(lock: object, got: object) -> None:
-    """Forget that a `with` block of ``lock`` got ``got``, if that was remembered."""
-    with _entered_mutex:
-        # Replaced at one stroke: an interruption must not cost the blocks around it.
-        if entered := [each for each in _entered.get(id(lock), ()) if each[1] is not got]:
-            _entered[id(lock)] = entered
-        else:
-            _entered.pop(id(lock), None)
-
-
-def innermost(lock: object) -> Any:
-    """Return what the innermost `with` block of ``lock`` got.
-
-    A generator's block may end on another thread than it began (streaming responses): then it is
-    the one of the same chain of calls, or the only one that is open for this Lock object. None
-    when it cannot be told.
-    """
-    with _entered_mutex:
-        entered = _entered.get(id(lock), [])
-        me = party()
-        places = [i for i, (entrant, _) in enumerate(entered) if entrant == me]
-        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == me[2]]
-        if not places and len(entered) != 1:
-            return None
-        return entered[places[-1] if places else 0][1]
-
-
-def pop(lock: object) -> Any:
-    """Return what the innermost `with` block of ``lock`` got, and forget it."""
-    with _entered_mutex:
-        got = innermost(lock)
-        forget(lock, got)
-    return got
-
-
 def _forget_parent() -> None:
     """Give up, in a forked child, what the parent holds: it is the parent's to release."""
-    global _entered_mutex
-    _entered_mutex = threading.RLock()
     for hold in [ref() for ref in _registry.valuerefs()]:
         if hold is None:
             continue

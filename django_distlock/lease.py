@@ -252,8 +252,7 @@ class Lease(Saves):
         """Give the lease up without waiting for the store: it is released in the background."""
         if self._done:
             return
-        self._done = True
-        hold = self._hold
+        self._done, hold = True, self._hold
         if hold.count > 1:
             hold.count -= 1  # a block around it goes on
         elif hold.leave(State.ACTIVE, State.RELEASED, "it was given up"):
@@ -277,9 +276,8 @@ class Lease(Saves):
             self._not_held()
         self._done = True
         claim = hold.claim
-        token = hold.granted.fencing_token
         options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
-        fields = [self.alias, claim.name, claim.owner, claim.ttl, token, claim.note]
+        fields = [self.alias, claim.name, claim.owner, claim.ttl, self.fencing_token, claim.note]
         return json.dumps([1, *fields, *options])
 
     @classmethod

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, Lock, lock, lock_all
-from django_distlock import held as registry
+from django_distlock import Lease, LeaseLostError, Lock, blocks, lock, lock_all
 from django_distlock.cancel import CancelScope
 from django_distlock.signals import lock_acquired
 
@@ -21,8 +20,8 @@ from .tools import LIMIT, Down, UnitBackend, eventually, make_hold
 @pytest.fixture(autouse=True)
 def _nothing_stays_entered() -> Iterator[None]:
     yield
-    left = dict(registry._entered)
-    registry._entered.clear()
+    left = dict(blocks._entered)
+    blocks._entered.clear()
     assert left == {}
 
 

@@ -16,7 +16,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django
 django.setup()
 from django_distlock import LeaseLostError, lock, locks
-from django_distlock import held, watchdog
+from django_distlock import blocks, watchdog
 from django_distlock.worker import events
 
 lease = lock("parent", ttl=0.6).acquire()
@@ -25,7 +25,7 @@ block.__enter__()
 backend = locks["default"]
 watchdog.worker_of(backend).submit(lambda: None)
 events.submit(lambda: None)
-mutexes = [held._entered_mutex, watchdog._workers_mutex, lease._hold.mutex]
+mutexes = [blocks._mutex, watchdog._workers_mutex, lease._hold.mutex]
 for mutex in mutexes:
     mutex.acquire()  # as if another thread had been inside at the moment of the fork
 

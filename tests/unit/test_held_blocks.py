@@ -17,10 +17,12 @@ from django_distlock import (
     LockNotAcquiredError,
     LockNotHeldError,
     LockTimeoutError,
+    blocks,
     lock,
 )
 from django_distlock import held as registry
-from django_distlock.held import party, pop, push
+from django_distlock.blocks import pop, push
+from django_distlock.held import party
 
 from .tools import LIMIT, UnitBackend, in_thread
 
@@ -31,8 +33,8 @@ SHARED = lock("shared by many", using="dummy")  # the dummy lets all of them in 
 @pytest.fixture(autouse=True)
 def _nothing_stays_entered() -> Iterator[None]:
     yield
-    left = dict(registry._entered)
-    registry._entered.clear()
+    left = dict(blocks._entered)
+    blocks._entered.clear()
     assert left == {}
 
 
@@ -142,7 +144,7 @@ def test_leaving_what_two_others_have_entered_is_an_error_and_frees_neither() ->
     with pytest.raises(LockNotHeldError, match="has not entered"):
         SHARED.__exit__(None, None, None)
     assert all(lease.remaining() > 0 for lease in leases)
-    registry._entered.pop(id(SHARED))
+    blocks._entered.pop(id(SHARED))
 
 
 def test_the_bodys_error_wins_also_when_the_block_cannot_be_told(
@@ -157,7 +159,7 @@ def test_the_bodys_error_wins_also_when_the_block_cannot_be_told(
         SHARED.__exit__(ValueError, ValueError("the body's"), None)
         asyncio.run(leave())
     finally:
-        registry._entered.pop(id(SHARED))
+        blocks._entered.pop(id(SHARED))
         del leases
     assert caplog.text.count("has not entered") == 2
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from django_distlock import blocks, lock
 from django_distlock import held as registry
-from django_distlock import lock
+from django_distlock.blocks import pop
 from django_distlock.guard import Guard
-from django_distlock.held import pop
 from django_distlock.signals import lock_acquired
 from django_distlock.watchdog import watchdog
 
@@ -61,7 +61,7 @@ def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBa
     # Ctrl-C or a soft time limit comes when the lease has been put on the stack and the block has
     # not begun: nobody would ever take it off, and it would be renewed for ever.
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code is registry.push.__code__:
+        if frame.f_code is blocks.push.__code__:
             if event == "return":
                 raise KeyboardInterrupt
             return trace
@@ -79,7 +79,7 @@ def test_an_interruption_before_a_block_is_entered_spares_the_one_around_it(
     backend: UnitBackend,
 ) -> None:
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code is registry.push.__code__:
+        if frame.f_code is blocks.push.__code__:
             raise KeyboardInterrupt
         return trace
 
@@ -132,7 +132,7 @@ def test_an_interruption_at_any_line_of_a_block_frees_it(
             block(names[-1])
         except KeyboardInterrupt:
             met = True
-        assert registry._entered == {}
+        assert blocks._entered == {}
     assert at > 100, "it is no longer the package that is traced"
     assert eventually(lambda: not any(map(backend.holds, names)))
     assert [hold for hold in registry.every(backend) if hold.claim.name in names] == []

@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"http"},
     {"backends", "backends.base"},
     {"backends.*", "held"},  # each store for itself: none knows another, but see BUILT_ON
-    {"watchdog", "cancel", "metrics"},
+    {"watchdog", "cancel", "metrics", "blocks"},
     {"handler", "upkeep"},
     {"lease", "looking"},
     {"guard", "fenced", "requires"},

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, held, lock, watchdog
+from django_distlock import Lease, LeaseLostError, blocks, lock, watchdog
 from django_distlock.conf import AliasConf
 from django_distlock.handler import locks
 from django_distlock.held import Hold, State
@@ -287,7 +287,7 @@ def test_what_a_finalizer_needs_may_be_taken_twice(backend: UnitBackend, which: 
     mutex: Any = {
         "workers": watchdog._workers_mutex,
         "schedule": watchdog.watchdog._changed,
-        "blocks": held._entered_mutex,
+        "blocks": blocks._mutex,
         "locmem": backend._space.mutex,
     }[which]
     with mutex:

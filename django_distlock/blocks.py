@@ -1,0 +1,68 @@
+"""What the `with` blocks got that are open now.
+
+A `Lock` keeps no state, so it is kept here. By the Lock object, which the `with` statement keeps
+alive; and by the party, as one Lock may be used by many at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from .held import Party, party
+
+__all__ = ["forget", "innermost", "pop", "push"]
+
+_entered: dict[int, list[tuple[tuple[Party, int, int], Any]]] = {}
+_mutex = threading.RLock()
+
+
+def push(lock: object, got: Any) -> None:
+    """Remember what a `with` block of ``lock`` got."""
+    with _mutex:
+        _entered.setdefault(id(lock), []).append((party(), got))
+
+
+def forget(lock: object, got: object) -> None:
+    """Forget that a `with` block of ``lock`` got ``got``, if that was remembered."""
+    with _mutex:
+        # Replaced at one stroke: an interruption must not cost the blocks around it.
+        if entered := [each for each in _entered.get(id(lock), ()) if each[1] is not got]:
+            _entered[id(lock)] = entered
+        else:
+            _entered.pop(id(lock), None)
+
+
+def innermost(lock: object) -> Any:
+    """Return what the innermost `with` block of ``lock`` got.
+
+    A generator's block may end on another thread than it began (streaming responses): then it is
+    the one of the same chain of calls, or the only one that is open for this Lock object. None
+    when it cannot be told.
+    """
+    with _mutex:
+        entered = _entered.get(id(lock), [])
+        me = party()
+        places = [i for i, (entrant, _) in enumerate(entered) if entrant == me]
+        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == me[2]]
+        if not places and len(entered) != 1:
+            return None
+        return entered[places[-1] if places else 0][1]
+
+
+def pop(lock: object) -> Any:
+    """Return what the innermost `with` block of ``lock`` got, and forget it."""
+    with _mutex:
+        got = innermost(lock)
+        forget(lock, got)
+    return got
+
+
+def _forget_parent() -> None:
+    """Have a mutex, in a forked child, that no thread of the parent's has locked."""
+    global _mutex
+    _mutex = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
