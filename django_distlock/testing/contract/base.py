@@ -187,7 +187,8 @@ class ContractBase:
         cls.backend()
         yield
         del locks[cls.alias]
-        asyncio.run(until(lambda: not cls._threads(), within=10.0))
+        # A client library may give a connection that does not end ten seconds, as kazoo does.
+        asyncio.run(until(lambda: not cls._threads(), within=20.0))
 
     @classmethod
     def _threads(cls) -> list[str]:

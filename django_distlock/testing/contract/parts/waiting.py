@@ -125,7 +125,7 @@ class Waiting(ContractBase):
                 await holder.release(lease)
                 await asyncio.gather(*turns)
                 # Whoever waits looks once a second by itself: no work of the hand-overs.
-                looks = number * math.floor((time.monotonic() - began) / QUEUE_LIMIT)
+                looks = number * math.ceil((time.monotonic() - began) / QUEUE_LIMIT)
                 work[number] = max(0, calls.begun - queued - looks) / number
         assert work[8] <= 2 * work[2] + 1
 
