@@ -87,6 +87,7 @@ def test_an_acquisition_is_five_requests_whoever_waits(
     def work() -> None:
         with lock(f"{name}{threading.get_ident()}", using=backend.alias):
             gate.wait(LONG)  # so that each has a lease by now
+        gate.wait(LONG)  # and has given its lock back
         gate.wait(LONG)
         turn()
 
@@ -97,6 +98,7 @@ def test_an_acquisition_is_five_requests_whoever_waits(
     gate.wait(LONG)
     with tally(backend) as counted:
         began = time.monotonic()
+        gate.wait(LONG)
         soon(lambda: _line(backend.inspect(name)) == waiters)
         soon(lambda: counted["watch"] == waiters)  # else one finds its turn come without
         looked = counted["range"], counted["timetolive"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 
 from django_distlock import StaleVersionError
 from django_distlock.versions import retry_on_conflict
+from tests.backends.tools import STORES
 from tests.versions.models import Country, Item
 from tests.versions.tools import values
 
 THREADS = 4
-ROUNDS = 250
-STALE = 10  # 4 x 250 x 10 are 10,000
+STALE = 10
+ROUNDS = math.ceil(10_000 / THREADS / STALE / len(STORES))
+"""On each database, so that they are 10,000 on all that are there."""
 
 
 def test_ten_thousand_stale_writers(store: str) -> None:
