@@ -85,14 +85,7 @@ def pytest_collection_finish() -> None:
     """Let the aliases of clusters go, as they do not run; see `clusters`."""
     if "DJANGO_SETTINGS_MODULE" in os.environ:
         clusters.hide()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _only_young_garbage() -> None:
-    """Have a collection walk through what a file's tests made, not through all that there is.
-
-    What 12,000 tests are made of stays until the end, and the contract collects after many a test.
-    """
+    # What 12,000 tests are made of stays until the end; the contract collects after many a test.
     gc.collect()
     gc.freeze()
 
