@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from django_distlock import InvalidLockBackendError
+from django_distlock import InvalidLockBackendError, lock
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.conf import parse
+from django_distlock.values import CleanPolicy
+from tests.claims import opening, started
 from tests.redlock import NODES
 from tests.servers import chosen
 from tests.shop import environment_of, program
 
+ROOT = Path(__file__).resolve().parents[2]
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
 ONE, TWO, THREE, FOUR = (f"redis://{host}.example:6379/0" for host in "abcd")
+
+
+def use(backend: RedlockBackend) -> None:
+    """Do with locks what can be done."""
+    waiting = lock("a", using=backend.alias, wait=20)
+    with lock("a", using=backend.alias, ttl=20) as lease:
+        thread = started(lambda: waiting.acquire().release())  # type: ignore[union-attr]
+        time.sleep(0.3)
+        lease.renew()
+        assert [info.name for info in backend.held()] == ["a"]
+    thread.join(20)
+
+    async def asynchronously() -> None:
+        other = lock("a", using=backend.alias, wait=0.3)
+        async with lock("a", using=backend.alias, ttl=20):
+            assert await asyncio.create_task(other.aacquire()) is None
+
+    asyncio.run(asynchronously())
+    assert lock("a", using=backend.alias, wait=5).acquire() is not None
+    assert backend.force_release("a") is not None
+    backend.clean_batch(CleanPolicy(older_than=0.0), "")
+    assert backend.check_deploy() == []
 
 
 def made(location: Any, **options: Any) -> RedlockBackend:
@@ -90,6 +117,21 @@ class TestOnServers:
         finally:
             NODES[0].execute("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
         assert [each.id for each in found] == ["distlock.W012", "distlock.W013"]
+
+    def test_a_user_with_few_rights(self) -> None:
+        """As the how-to has it: for holders, waiters, who looks and who cleans."""
+        page = (ROOT / "docs/howto/use-redlock.md").read_text()
+        words = page[page.index("ACL SETUSER") :].partition("\n")[0].split()
+        for node in NODES[:3]:
+            node.execute(*words)
+        try:
+            urls = [node.url(user="locker", password="secret") for node in NODES[:3]]
+            settings = {"BACKEND": BACKEND, "LOCATION": urls}
+            with opening(RedlockBackend, lambda alias: settings) as opened:
+                use(opened())
+        finally:
+            for node in NODES[:3]:
+                node.execute("ACL", "DELUSER", "locker")
 
     def test_it_runs(self, tmp_path: Path) -> None:
         environment = environment_of(
