@@ -14,12 +14,14 @@ from celery import Celery
 from celery.app.task import Task
 from celery.exceptions import Retry
 from celery.signals import before_task_publish
+from django.conf import settings
 
 from django_distlock import (
     AlreadyHeldError,
     InvalidLockError,
     LockNotAcquiredError,
     LockNotHeldError,
+    UnsupportedOperationError,
     lock,
     locks,
 )
@@ -27,6 +29,10 @@ from django_distlock.contrib.celery import current_lease, locked_task
 from django_distlock.contrib.celery.ticket import HEADER, Ticket
 from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
+
+ENDS_WITH_ITS_CONNECTION = [
+    alias for alias in ("row-postgresql", "row-mariadb", "zookeeper") if alias in settings.DISTLOCKS
+]
 
 
 def nothing() -> None:
@@ -52,6 +58,19 @@ def test_the_body_runs_under_its_lock(app: Celery, name: str) -> None:
     assert task.delay(key=name).get() > 0
     assert task.run(name) > 0
     assert not lock(name, using="locmem").locked()
+
+
+@pytest.mark.parametrize("using", ENDS_WITH_ITS_CONNECTION)
+@pytest.mark.parametrize("kept", [{"once": True}, {"min_hold": 1}], ids=["once", "min_hold"])
+def test_a_lock_that_ends_with_its_connection_is_kept_for_nobody(
+    app: Celery, name: str, using: str, kept: dict[str, Any]
+) -> None:
+    @locked_task("{key}", using=using, app=app, **kept)
+    def task(key: str) -> None: ...
+
+    with pytest.raises(UnsupportedOperationError, match="use another backend"):
+        task.delay(name)
+    assert not lock(name, using=using).locked()
 
 
 @pytest.mark.parametrize("once", [False, True])
