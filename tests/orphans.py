@@ -11,7 +11,7 @@ from tests.servers import ServerError
 
 __all__ = ["nothing_left"]
 
-LIMIT = 30.0
+LIMIT = 60.0
 """Seconds after which the session or the lease of a killed process is over in all tests."""
 
 

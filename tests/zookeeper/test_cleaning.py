@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from io import StringIO
 
-import pytest
 from django.core.management import call_command
 
 from django_distlock import lock
-from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.values import CleanPolicy
 from tests.claims import claim, granted
 from tests.servers import ZooKeeper
@@ -42,20 +40,6 @@ def test_plain_nodes_that_nobody_uses_are_removed(
     assert granted(backend, idle) > token  # made anew, though the process took it for known
     assert backend.release(idle)
     assert backend.release(held)
-
-
-def test_a_server_that_knows_no_containers(
-    server: ZooKeeper, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It says so, as any server does of a request of a type that it does not know."""
-    monkeypatch.setattr(kinds().Container, "type", 190)
-    backend = opened(server.address)
-    with lock(name, using=backend.alias, wait=10):
-        assert not backend._steps._containers
-        place = f"{backend.facts.base}/{backend.key(name)}"
-        assert ask(backend, "Exists", place, None).ephemeralOwner == 0
-    with lock(name, using=backend.alias, wait=10):
-        pass
 
 
 def test_the_command(name: str) -> None:

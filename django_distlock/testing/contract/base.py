@@ -216,7 +216,12 @@ class ContractBase:
                 gc.collect()  # of threads that the test left to the collector, once they have ended
             return self.open_connections() <= before
 
-        await until(closed)
+        try:
+            await until(closed)
+        except AssertionError as error:
+            alive = [thread.name for thread in threading.enumerate()]
+            left = f"{self.open_connections()} connections, {before} before; threads: {alive}"
+            raise AssertionError(left) from error
 
     # -- what tests are written with -----------------------------------------------------------
 
