@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import secrets
 import threading
@@ -10,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from django_distlock import locks
+from django_distlock import lock, locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
 from django_distlock.values import Claim, Grant, Refusal
+from tests.backends.tools import elsewhere
 
-__all__ = ["claim", "granted", "opening", "refused", "soon", "started"]
+__all__ = ["claim", "excludes", "granted", "opening", "refused", "soon", "started"]
 
 B = TypeVar("B", bound=BaseLockBackend)
 
@@ -68,6 +70,20 @@ def started(work: Callable[[], Any]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
+
+
+def excludes(backend: BaseLockBackend, name: str, **options: Any) -> None:
+    """Hold a lock on this thread and in a task; assert that nobody else is granted it meanwhile."""
+    holding = lock(name, using=backend.alias, **options)
+    waiting = lock(name, using=backend.alias, wait=0.2)
+    with holding:
+        assert elsewhere(waiting.acquire) is None
+
+    async def use() -> None:
+        async with holding:
+            assert await asyncio.create_task(waiting.aacquire()) is None
+
+    asyncio.run(use())
 
 
 def soon(condition: Callable[[], object], within: float = 20.0) -> None:

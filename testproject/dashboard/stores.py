@@ -57,9 +57,7 @@ def environment(wanted: list[str], folder: Path, stack: ExitStack, say: Say) -> 
 def _database(
     server: DatabaseServer, stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]
 ) -> None:
-    stack.callback(server.stop)
-    server.start()
-    name = server.name
+    name = stack.enter_context(server).name
     databases[name] = server.create_database("shop")
     aliases[name] = {"BACKEND": f"{BACKENDS}.table.TableBackend", "LOCATION": name}
     aliases[f"{name}-row"] = {
@@ -78,46 +76,35 @@ def _mariadb(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any
 
 
 def _etcd(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
-    server = Etcd()
-    stack.callback(server.stop)
-    url = server.start().url
+    url = stack.enter_context(Etcd()).url
     aliases["etcd"] = {"BACKEND": f"{BACKENDS}.etcd.EtcdBackend", "LOCATION": url}
 
 
 def _consul(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
-    server = Consul()
-    stack.callback(server.stop)
-    url = server.start().url
+    server = stack.enter_context(Consul())
     aliases["consul"] = {
         "BACKEND": f"{BACKENDS}.consul.ConsulBackend",
-        "LOCATION": url,
+        "LOCATION": server.url,
         # As its server allows: who crashes is gone soon, and somebody sees it.
         "OPTIONS": {"SESSION_TTL_MIN": server.least_session, "LOCK_DELAY": 1},
     }
 
 
 def _zookeeper(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
-    server = ZooKeeper()
-    stack.callback(server.stop)
-    address = server.start().address
+    address = stack.enter_context(ZooKeeper()).address
     aliases["zookeeper"] = {
         "BACKEND": f"{BACKENDS}.zookeeper.ZooKeeperBackend",
         "LOCATION": address,
     }
 
 
-def _started(server: Redis, stack: ExitStack) -> str:
-    stack.callback(server.stop)
-    return server.start().url()
-
-
 def _redis(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
-    url = _started(Redis(persistent=False), stack)
+    url = stack.enter_context(Redis(persistent=False)).url()
     aliases["redis"] = {"BACKEND": f"{BACKENDS}.redis.RedisBackend", "LOCATION": url}
 
 
 def _redlock(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
-    urls = [_started(Redis(persistent=False), stack) for _ in range(NODES)]
+    urls = [stack.enter_context(Redis(persistent=False)).url() for _ in range(NODES)]
     aliases["redlock"] = {"BACKEND": f"{BACKENDS}.redlock.RedlockBackend", "LOCATION": urls}
 
 

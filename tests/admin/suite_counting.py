@@ -11,10 +11,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.test import Client, TransactionTestCase, override_settings
 
-from tests.admin.tools import ALIASES, PAGE, boss, held, keys
-from tests.servers import Redis
+from tests.admin.tools import ALIASES, PAGE, OnRedis, boss, held, keys
 
-REDIS = "django_distlock.backends.redis.RedisBackend"
 FEW, MANY = 3, 45
 
 
@@ -59,15 +57,8 @@ class TableTests(TransactionTestCase):
         self.assertEqual(*counted)
 
 
-class RedisTests(TransactionTestCase):
+class RedisTests(OnRedis):
     """Locks in a Redis."""
-
-    server: Redis
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        cls.server = cls.enterClassContext(Redis(persistent=False))
 
     def _reads(self) -> int:
         """Return how often the server has read from its clients: once for a round trip's commands.
@@ -87,10 +78,8 @@ class RedisTests(TransactionTestCase):
             return self._reads() - before
 
     def test_no_round_trip_for_each_row(self) -> None:
-        redis = {"BACKEND": REDIS, "LOCATION": self.server.url()}
-        with override_settings(DISTLOCKS={**ALIASES, "redis": redis}):
-            client = boss()
-            client.get(PAGE)
-            few, many = self._asked(client, FEW), self._asked(client, MANY)
+        client = boss()
+        client.get(PAGE)
+        few, many = self._asked(client, FEW), self._asked(client, MANY)
         self.assertGreater(few, 0)
         self.assertLess(many - few, (MANY - FEW) / 4)

@@ -10,32 +10,21 @@ from unittest import mock
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.test import TransactionTestCase, override_settings
 
 from django_distlock import locks
 from django_distlock.models import ForcedRelease, HeldLock
 from django_distlock.signals import lock_forced
-from tests.admin.tools import ALIASES, PAGE, boss, held, keys
-from tests.servers import Redis
+from tests.admin.tools import PAGE, OnRedis, boss, held, keys
 
-REDIS = "django_distlock.backends.redis.RedisBackend"
 LIMIT = 1.5
 NAMES = ["a", "b", "c", "d"]
 
 
-class RedisTests(TransactionTestCase):
+class RedisTests(OnRedis):
     """A store that stops after the first lock of several was broken."""
 
-    server: Redis
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        cls.server = cls.enterClassContext(Redis(persistent=False))
-
     def setUp(self) -> None:
-        redis = {"BACKEND": REDIS, "LOCATION": self.server.url()}
-        self.enterContext(override_settings(DISTLOCKS={**ALIASES, "redis": redis}))
+        super().setUp()
         site = admin.site.get_model_admin(HeldLock)
         self.enterContext(mock.patch.object(site, "limit", LIMIT))
 

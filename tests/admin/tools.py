@@ -11,15 +11,17 @@ from html import unescape
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
-from django.test import Client
+from django.test import Client, TransactionTestCase, override_settings
 
 from django_distlock import locks
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.exceptions import LockBackendError
 from django_distlock.holder import this_note
 from django_distlock.values import Claim, Grant, LockInfo
+from tests.servers import Redis
 
 LOCMEM = "django_distlock.backends.locmem.LocMemBackend"
+REDIS = "django_distlock.backends.redis.RedisBackend"
 TABLE = "django_distlock.backends.table.TableBackend"
 PAGE = "/admin/django_distlock/heldlock/"
 HOSTILE = "<script>alert(1)</script>\"'&\x00\u202e\ud800" + "x" * 9000
@@ -49,6 +51,21 @@ ALIASES: dict[str, Any] = {
     "default": {"BACKEND": TABLE, "LOCATION": "default", "TTL": 100},
     "memory": {"BACKEND": LOCMEM, "LOCATION": "suite"},
 }
+
+
+class OnRedis(TransactionTestCase):
+    """Tests of the page with the alias "redis", on a Redis of their own."""
+
+    server: Redis
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.server = cls.enterClassContext(Redis(persistent=False))
+
+    def setUp(self) -> None:
+        redis = {"BACKEND": REDIS, "LOCATION": self.server.url()}
+        self.enterContext(override_settings(DISTLOCKS={**ALIASES, "redis": redis}))
 
 
 def user(name: str, *permissions: str) -> Client:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from tests.servers import Redis
 
 QUEUE = "gevent"
+
+
+class Busy(NamedTuple):
+    """A worker, and by their tags the tasks that it was sent, and their results."""
+
+    worker: Worker
+    tasks: dict[str, Any]
+    results: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -77,47 +86,44 @@ def test_it_is_queued_once(tasks: Any, board: Board, tag: str) -> None:
     wait_until_free(tasks.once, tag)
 
 
-@pytest.mark.parametrize("pool", ["gevent", "threads"])
-def test_a_warm_shutdown(broker: Redis, logs: Path, board: Board, tag: str, pool: str) -> None:
+@contextmanager
+def in_the_middle(kind: str, pool: str, logs: Path, board: Board, tag: str) -> Iterator[Busy]:
+    """Start a worker that is in the middle of a task of this kind on each store."""
     from tests.celery.tasks import TASKS
     from tests.celery.workers import Worker
 
     own = Worker(f"own-{tag}", logs, pool=pool, concurrency=10)
     try:
         own.ready()
-        long = {f"{tag}{using}": each.long for using, each in TASKS.items() if using in STORES}
-        results = {each: send(task, each, own.queue) for each, task in long.items()}
-        for each in results:
+        chosen = {using: each for using, each in TASKS.items() if using in STORES}
+        tasks = {f"{tag}{using}": getattr(each, kind) for using, each in chosen.items()}
+        results = {each: send(task, each, own.queue) for each, task in tasks.items()}
+        for each in tasks:
             board.wait_for(each, "begin")
-        own.signal(signal.SIGTERM)
-        time.sleep(0.3)
-        for each, result in results.items():
-            board.open_gate(each)
-            assert result.get(timeout=LIMIT).startswith("done")
-        assert own.ended() == 0
-        for each, task in long.items():
-            assert holder_of(task, each) is None
+        yield Busy(own, tasks, results)
     finally:
         own.kill()
 
 
 @pytest.mark.parametrize("pool", ["gevent", "threads"])
+def test_a_warm_shutdown(broker: Redis, logs: Path, board: Board, tag: str, pool: str) -> None:
+    with in_the_middle("long", pool, logs, board, tag) as busy:
+        busy.worker.signal(signal.SIGTERM)
+        time.sleep(0.3)
+        for each, result in busy.results.items():
+            board.open_gate(each)
+            assert result.get(timeout=LIMIT).startswith("done")
+        assert busy.worker.ended() == 0
+        for each, task in busy.tasks.items():
+            assert holder_of(task, each) is None
+
+
+@pytest.mark.parametrize("pool", ["gevent", "threads"])
 def test_a_cold_shutdown(broker: Redis, logs: Path, board: Board, tag: str, pool: str) -> None:
     """Nobody waits for the tasks; their locks are free soon, at the latest when the ttl is over."""
-    from tests.celery.tasks import TASKS
-    from tests.celery.workers import Worker
-
-    own = Worker(f"cold-{tag}", logs, pool=pool, concurrency=10)
-    try:
-        own.ready()
-        tasks = {f"{tag}{using}": each.once for using, each in TASKS.items() if using in STORES}
-        for each, task in tasks.items():
-            send(task, each, own.queue)
-            board.wait_for(each, "begin")
-        own.signal(signal.SIGQUIT)
-        own.ended()
-        for each, task in tasks.items():
+    with in_the_middle("once", pool, logs, board, tag) as busy:
+        busy.worker.signal(signal.SIGQUIT)
+        busy.worker.ended()
+        for each, task in busy.tasks.items():
             assert board.said(each) == ["begin"]
             wait_until_free(task, each)
-    finally:
-        own.kill()

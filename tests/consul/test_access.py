@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_distlock import LockBackendError, lock
-from tests.backends.tools import elsewhere
+from tests.claims import excludes
 from tests.consul.tools import Opener
 from tests.servers import Consul
 
@@ -66,15 +66,7 @@ def test_a_server_that_demands_a_certificate(opened: Opener) -> None:
     with Consul(mutual=True) as server:
         cert, key = server.client
         backend = opened(server.url, CA_FILE=server.certificate, CERT_FILE=cert, KEY_FILE=key)
-        waiting = lock("a", using=backend.alias, wait=0.2)
-        with lock("a", using=backend.alias, ttl=20):
-            assert elsewhere(waiting.acquire) is None
-
-        async def use() -> None:
-            async with lock("a", using=backend.alias, ttl=20):
-                assert await asyncio.create_task(waiting.aacquire()) is None
-
-        asyncio.run(use())
+        excludes(backend, "a", ttl=20)
         without = opened(server.url, CA_FILE=server.certificate)
         with pytest.raises(LockBackendError, match=r"(?i)certificate"):
             lock("a", using=without.alias).acquire(wait=0)

@@ -14,7 +14,7 @@ from django_distlock import LockBackendError, LockInfo, LockNotHeldError, lock
 from django_distlock.backends.etcd.messages import base64
 from django_distlock.exceptions import InvalidLockBackendError
 from tests.backends.tools import elsewhere
-from tests.claims import claim, granted, refused
+from tests.claims import claim, excludes, granted, refused
 from tests.etcd.tools import Opener, place_of
 from tests.servers import Etcd, EtcdCluster
 
@@ -96,15 +96,7 @@ def test_who_is_not_let_in_is_told(
 def test_encrypted(opened: Opener, name: str) -> None:
     with Etcd(tls=True) as server:
         backend = opened(server.url, CA_FILE=server.certificate)
-        waiting = lock(name, using=backend.alias, wait=0.2)
-        with lock(name, using=backend.alias):
-            assert elsewhere(waiting.acquire) is None
-
-        async def use() -> None:
-            async with lock(name, using=backend.alias):
-                assert await asyncio.create_task(waiting.aacquire()) is None
-
-        asyncio.run(use())
+        excludes(backend, name)
         assert backend.check_deploy() == []
         stranger = opened(server.url)
         with pytest.raises(LockBackendError, match="certificate"):
@@ -115,15 +107,7 @@ def test_a_server_that_demands_a_certificate(opened: Opener, name: str) -> None:
     with Etcd(mutual=True) as server:
         cert, key = server.client
         backend = opened(server.url, CA_FILE=server.certificate, CERT_FILE=cert, KEY_FILE=key)
-        waiting = lock(name, using=backend.alias, wait=0.2)
-        with lock(name, using=backend.alias):
-            assert elsewhere(waiting.acquire) is None
-
-        async def use() -> None:
-            async with lock(name, using=backend.alias):
-                assert await asyncio.create_task(waiting.aacquire()) is None
-
-        asyncio.run(use())
+        excludes(backend, name)
         without = opened(server.url, CA_FILE=server.certificate)
         with pytest.raises(LockBackendError, match=r"(?i)certificate"):
             lock(name, using=without.alias).acquire(wait=0)

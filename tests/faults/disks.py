@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 RAISE = {
-    "postgresql": "EXECUTE FUNCTION disk_full()",
+    "postgresql": "FOR EACH ROW EXECUTE FUNCTION disk_full()",
     "mariadb": "FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, "
     "MESSAGE_TEXT = 'Disk full (distlock_lock)'",
 }
@@ -21,8 +21,7 @@ def full(execute: Callable[[str], object], store: str, event: str) -> Iterator[N
     """Have each INSERT or UPDATE of the lock table fail for want of room."""
     if store == "postgresql":
         execute(FUNCTION)
-    begin = f"CREATE TRIGGER full_disk BEFORE {event} ON distlock_lock {RAISE[store]}"
-    execute(begin.replace("EXECUTE", "FOR EACH ROW EXECUTE"))
+    execute(f"CREATE TRIGGER full_disk BEFORE {event} ON distlock_lock {RAISE[store]}")
     try:
         yield
     finally:

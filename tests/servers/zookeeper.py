@@ -60,9 +60,7 @@ class ZooKeeper(Server):
         return str(self.folder / "zookeeper.crt")
 
     def _prepare_tls(self) -> None:
-        words = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-        words += ["-addext", f"subjectAltName=DNS:localhost,IP:{self.host}"]
-        self.run("openssl", "req", *words, "-keyout", "zookeeper.key", "-out", "zookeeper.crt")
+        self.make_certificate("zookeeper")
         parts = [(self.folder / f"zookeeper.{end}").read_text() for end in ("key", "crt")]
         self.write("zookeeper.pem", "".join(parts))
         factory = "org.apache.zookeeper.server.NettyServerCnxnFactory"
