@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from pathlib import Path
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
+from django_distlock.backends.table.filedoor import SUFFIX
 
-__all__ = ["open_files", "sockets_in_use", "sockets_to"]
+__all__ = ["connections_to", "open_files", "sockets_in_use", "sockets_to"]
 
 
 def _targets() -> Iterator[str]:
@@ -35,10 +37,28 @@ def close_idle(backend: BaseLockBackend) -> None:
 
 
 def open_files(backend: BaseLockBackend, path: str) -> int:
-    """Return how often this process has a database's file open, or the one beside it."""
+    """Return how often this process has a database of SQLite open, or the file beside it."""
     close_idle(backend)
     real = str(Path(path).resolve())
-    return sum(target in (real, f"{real}-distlock") for target in _targets())
+    return connections_to(real) + _times_open(f"{real}{SUFFIX}")
+
+
+def connections_to(path: str) -> int:
+    """Return how many connections this process has to a database of SQLite.
+
+    SQLite keeps the descriptor of a connection that was closed while others hold the file's lock,
+    as closing it would end theirs; the next connection takes it ("Posix Advisory Locking" in its
+    os_unix.c). So new ones are opened: each for which no descriptor comes took such a one.
+    """
+    kept = _times_open(path)
+    with contextlib.ExitStack() as stack:
+        for _ in range(kept):
+            stack.enter_context(contextlib.closing(sqlite3.connect(path)))
+        return _times_open(path) - kept
+
+
+def _times_open(path: str) -> int:
+    return sum(target == path for target in _targets())
 
 
 def sockets_in_use(backend: BaseLockBackend, port: int) -> int:

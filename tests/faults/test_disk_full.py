@@ -1,20 +1,24 @@
 """No room on the disk: a clear error, nothing half granted, and what is held can be freed.
 
-SQLite's file is limited, which fails as a full disk does, and so are the table of MariaDB's and the
-files that the session on PostgreSQL may write. Only root could fill a real disk of a server: for
-its very error there is a trigger that raises it.
+SQLite's file is limited, which fails as a full disk does, and so are a table and all of InnoDB on
+MariaDB and the files that the session on PostgreSQL may write. Only root could fill a real disk of
+a server: for its very error there is a trigger that raises it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
-from django.db import connections
+from django.core.management import call_command
+from django.db import OperationalError, connections
 
 from django_distlock import LockBackendError, lock
 from tests.backends.outages import taken
 from tests.backends.tools import SERVERS, elsewhere, one_value
 from tests.faults.disks import full
-from tests.faults.places import Place
+from tests.faults.places import Place, opened
+from tests.servers import DATABASES
 
 REMEDY = r"The disk of DATABASES\['own'\], or its quota, is full: make room"
 
@@ -70,6 +74,32 @@ def test_a_table_that_cannot_grow(served: Place, name: str) -> None:
         served.execute(f"{alter} = InnoDB, MAX_ROWS = 0, AVG_ROW_LENGTH = 0")
     with lock(last, using="own", wait=0):
         pass
+
+
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "mariadb"])
+def test_an_innodb_that_cannot_grow(store: str, name: str) -> None:
+    """Its tables in one file, with the undo log, and no room but what it began with."""
+    files = "--innodb-data-file-path=ibdata1:12M"
+    together = "--innodb-file-per-table=OFF"
+    with DATABASES[store](options=[files, together]) as server:
+        server.create_database("own")
+        with opened(store, server.settings("own"), server) as place:
+            call_command("migrate", database="own", verbosity=0)
+            place.execute("CREATE TABLE filler (a VARCHAR(255))")
+            lease = taken(name, ttl=60, renew=False)
+            with suppress(OperationalError):
+                for _ in range(300):
+                    place.execute("INSERT INTO filler SELECT repeat('x', 255) FROM seq_1_to_200")
+            last = fill(name)
+            with suppress(LockBackendError):  # even that may need room, in the undo log
+                lease.renew()
+            lease.check()
+            assert lock(name, using="own").locked()
+            server.options = [f"{files}:autoextend", together]
+            server.restart()
+            lease.release()
+            with lock(name, using="own", wait=0), lock(last, using="own", wait=0):
+                pass
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,10 @@ class Keeper:
 
     def _run(self) -> None:
         next_beat = self._clock()
-        while not self._closed:
+        while True:
             self._wake.clear()
+            if self._closed:  # asked after the clearing, which would take the call of `close` away
+                return
             self._until = 0.0  # what comes meanwhile is told, or seen below
             now = self._clock()
             try:

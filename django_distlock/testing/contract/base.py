@@ -7,7 +7,9 @@ import functools
 import gc
 import inspect
 import secrets
+import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
@@ -65,6 +67,12 @@ def _driven(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
         asyncio.run(self._play(world, lambda: body(self, **fixtures)))
 
     return test
+
+
+def _doing(thread: threading.Thread) -> str:
+    """Return a thread's name and where it is."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f"{thread.name} lives:\n" + "".join(traceback.format_stack(frame) if frame else ())
 
 
 class ContractBase:
@@ -188,13 +196,19 @@ class ContractBase:
         yield
         del locks[cls.alias]
         # A client library may give a connection that does not end ten seconds, as kazoo does.
-        asyncio.run(until(lambda: not cls._threads(), within=20.0))
+        try:
+            asyncio.run(until(lambda: not cls._threads(), within=20.0))
+        except AssertionError as error:
+            raise AssertionError("\n".join(map(_doing, cls._threads()))) from error
 
     @classmethod
-    def _threads(cls) -> list[str]:
+    def _threads(cls) -> list[threading.Thread]:
         ours = f"distlock-{cls.alias}"
-        names = [thread.name for thread in threading.enumerate()]
-        return [name for name in names if name == ours or name.startswith(f"{ours}_")]
+        return [
+            thread
+            for thread in threading.enumerate()
+            if thread.name == ours or thread.name.startswith(f"{ours}_")
+        ]
 
     async def _play(self, world: World, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a test in its world, and see that it leaves neither locks nor connections."""
