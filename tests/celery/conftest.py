@@ -50,11 +50,13 @@ def workers(broker: Redis, logs: Path) -> Iterator[dict[str, Worker]]:
 
 
 @pytest.fixture
-def board(broker: Redis) -> Board:
+def board(broker: Redis) -> Iterator[Board]:
     """Return what tests and tasks talk by."""
     from tests.celery.board import Board
 
-    return Board()
+    board = Board()
+    with board.client:
+        yield board
 
 
 @pytest.fixture

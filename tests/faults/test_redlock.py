@@ -135,6 +135,18 @@ class TestRedlock:
         free_soon()
         WAYS[way]()
 
+    def test_no_node_is_waited_for_longer_than_told(self, nodes: list[Redis], way: str) -> None:
+        """NODE_TIMEOUT of 0.3 s, where a share of the ttl would be 1 s and COMMAND_TIMEOUT 5 s."""
+        locks.settings["own"]["OPTIONS"] = {"NODE_TIMEOUT": 0.3}
+        del locks["own"]
+        WAYS[way]()
+        for node in majority(nodes):
+            node.pause()
+        began = time.monotonic()
+        with pytest.raises(LockBackendError, match="are needed"):
+            WAYS[way]()
+        assert 0.3 <= time.monotonic() - began < 1.0
+
     def test_held_is_not_called_down(self, nodes: list[Redis], way: str) -> None:
         with own():
             for node in minority(nodes):

@@ -90,6 +90,24 @@ def test_a_wrong_option_is_told() -> None:
             made([ONE, TWO, THREE], NODE_TIMEOUT=wrong)
 
 
+@pytest.mark.parametrize(
+    ("options", "ttl", "limit"),
+    [
+        ({}, 1.0, 0.5),
+        ({}, 30.0, 1.5),
+        ({}, 3600.0, 5.0),
+        ({"COMMAND_TIMEOUT": 10.0}, 100.0, 5.0),
+        ({"COMMAND_TIMEOUT": 0.3}, 100.0, 0.3),
+        ({"NODE_TIMEOUT": 0.1}, 3600.0, 0.1),
+        ({"NODE_TIMEOUT": 9.0}, 1.0, 5.0),
+    ],
+)
+def test_a_round_may_take_a_share_of_the_ttl(
+    options: dict[str, float], ttl: float, limit: float
+) -> None:
+    assert made([ONE, TWO, THREE], **options)._limit(ttl) == limit
+
+
 def test_no_password_is_shown() -> None:
     backend = made([ONE, TWO, "redis://user:secret@c.example"])
     assert "secret" not in " ".join(backend.cluster.shown)

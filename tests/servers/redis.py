@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -28,16 +29,17 @@ def wait_until(condition: Callable[[], bool], what: str, limit: float = 20.0) ->
 
 
 class Redis(Server):
-    """Redis from Debian's package, or from PATH.
+    """Redis from Debian's package, or from PATH; or what is called so in DISTLOCK_TEST_REDIS_PLACE.
 
-    A ``persistent`` one keeps what it has answered over a restart and over a kill, as its log of
-    writes is handed to the operating system before each answer. Any other comes back empty.
+    That may be Valkey, for which its compatibility packages have that name. A ``persistent`` one
+    keeps what it has answered over a restart and over a kill, as its log of writes is handed to the
+    operating system before each answer. Any other comes back empty.
     """
 
     name = "redis"
     package = "redis-server"
     programs = ("redis-server", "redis-cli")
-    places = ("/usr/local/bin", "/usr/bin")
+    places = (os.environ.get("DISTLOCK_TEST_REDIS_PLACE", "/usr/local/bin"), "/usr/bin")
     accounts = ("redis", "nobody")
 
     def __init__(

@@ -182,6 +182,27 @@ def test_an_undoing_that_comes_late_frees_no_later_attempt() -> None:
     assert node.owner == "me"
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_those_who_split_the_votes_come_again_after_random_delays(leads: bool) -> None:
+    """Each has one node of five; the one that leads keeps it, the others make room before."""
+    claim = Claim("x", KEY, "me", 30.0)
+    rival = "~" if leads else "!"  # after and before all digests
+    held: list[list[Any]] = [[[0, 1000, b"", f"{rival}{number}".encode()]] for number in range(4)]
+    operation = rounds.acquire(NAMES, claim, 0, 60.0, SHOWN)
+    asked = next(operation)
+    assert asked.after == 0
+    delays = []
+    for _ in range(50):
+        asked = operation.send([[[1, 1001, 1001]], *held])
+        if not leads:
+            assert (asked.script.name, asked.nodes) == ("release", [0])
+            asked = operation.send([[1], None, None, None, None])
+        assert asked.script.name == "acquire"
+        delays.append(asked.after)
+    assert all(rounds.RETRY[0] <= delay <= rounds.RETRY[1] for delay in delays)
+    assert len(set(delays)) > 40
+
+
 def test_the_model_grants() -> None:
     """See that the test above is not empty: alone, one gets the lock again and again."""
 
