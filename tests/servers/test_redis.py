@@ -145,6 +145,7 @@ class TestRedis:
                 for number in range(20):
                     asking.set(f"key {number}", number)
                 assert asking.get("key 7") == "7"
+                asking.disconnect_connection_pools()  # closing it leaves them open
             sizes = [int(node.execute("DBSIZE")) for node in cluster.nodes]
             assert sum(sizes) == 20
             assert all(sizes)
