@@ -1,4 +1,4 @@
-"""Which tests have to run in one process, as they share what is dear: a cluster, or a browser.
+"""Which tests run in one process, as they share what is dear: a cluster, a browser, workers.
 
 pytest-xdist has marks for that (``--dist loadgroup``), but its release 3.8 writes them where pytest
 9.2 does not look any more. So the groups are told by where the tests stand.
@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.servers import databases
+
 __all__ = ["GROUPS", "group_of", "pytest_xdist_make_scheduler"]
 
 GROUPS = {
     "tests/browser/": "browser",
+    "tests/celery/test_once.py": "celery workers",
+    "tests/celery/test_pools.py": "celery workers",
+    "tests/celery/test_run_time.py": "celery workers",
     "tests/integration/test_every_alias.py": "every alias",
     "tests/consul/test_cluster_faults.py": "consul cluster",
     "tests/contract/test_consul_cluster.py": "consul cluster",
@@ -28,9 +33,20 @@ GROUPS = {
 }
 """What the names of tests begin with, and their group."""
 
+BY_STORE = (
+    "tests/faults/test_clock.py",
+    "tests/integration/test_demo.py",
+    "tests/integration/test_demo_fencing.py",
+)
+"""Files whose tests of one database share what was made for it."""
+
 
 def group_of(nodeid: str) -> str:
     """Return the group of a test; one that belongs to none is a group of its own."""
+    file, _, test = nodeid.partition("::")
+    store = test.partition("[")[2].partition("-")[0].rstrip("]")
+    if file in BY_STORE and store in databases():
+        return f"{file} {store}"
     return next((group for start, group in GROUPS.items() if nodeid.startswith(start)), nodeid)
 
 
