@@ -120,7 +120,7 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
             logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
             abandon(hold.backend, hold.claim, hold.place)
         except LockNotHeldError as error:
-            logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400
+            logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400 - the same
 
     def elsewhere() -> None:
         # On any thread, perhaps inside a finalizer: hand it to the worker.

@@ -80,7 +80,7 @@ def serve(descriptor: int, live: Callable[..., object]) -> None:
             pid = os.fork()
             if pid == 0:
                 line.close()
-                _live(descriptors[0], lambda: live(*json.loads(request)))  # noqa: B023
+                _live(descriptors[0], lambda: live(*json.loads(request)))  # noqa: B023 - called now
             os.close(descriptors[0])
             line.sendall(str(pid).encode())
 

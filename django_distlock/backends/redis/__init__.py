@@ -253,7 +253,7 @@ class RedisBackend(Looking):
     def _turn(self, limit: float, left: float | None) -> tuple[float, float]:
         """Return how long to block, and how long to wait for the answer to that."""
         # Spread out, so that those who wait for a dead holder's lock do not all ask at once.
-        turn = max(0.001, min(limit, SAFETY * random.uniform(0.8, 1.0)))  # noqa: S311
+        turn = max(0.001, min(limit, SAFETY * random.uniform(0.8, 1.0)))  # noqa: S311 - no secret
         spare = self.command_timeout if left is None else max(left - turn, LEAST_PATIENCE)
         return turn, turn + min(spare, self.command_timeout)
 

@@ -59,7 +59,7 @@ def turn(key: str, limit: float, left: float | None) -> Turn:
     """
     seconds = SAFETY * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, hides nothing
     if limit < seconds:
-        seconds = limit + random.uniform(0, 0.02)  # noqa: S311
+        seconds = limit + random.uniform(0, 0.02)  # noqa: S311 - no secret
     if left is not None:
         seconds = min(seconds, left)
     patience = seconds + _LATE
