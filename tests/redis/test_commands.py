@@ -1,4 +1,4 @@
-"""How many commands the clients send, as the server hears them: those inside of scripts are free."""
+"""How many commands clients send, as the server hears them: those inside of scripts are free."""
 
 from __future__ import annotations
 
