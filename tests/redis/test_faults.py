@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, lock
+from django_distlock import LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.records import short_owner
 from django_distlock.values import Grant
 from tests.claims import claim, granted, refused, soon, started
 from tests.proxy import Proxy
-from tests.redis.tools import Opener, keys
+from tests.redis.tools import Opener
 from tests.servers import Redis
 
 LONG = 20.0
@@ -65,72 +64,6 @@ def test_the_answer_to_an_attempt_is_lost_on_an_event_loop(
         assert await backend.arelease(mine)
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("options", WAYS)
-def test_the_answer_to_a_release_is_lost(
-    proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
-) -> None:
-    backend = through(proxy, opened, name, **options)
-    mine = claim(backend, name)
-    granted(backend, mine)
-    word = short_owner(mine.owner) if not options else b"EXEC"
-    fault = proxy.fault(word)
-    # Freed, or lost before: nobody knows, so it is no loss, but an error.
-    with pytest.raises(LockBackendError):
-        backend.call("release", mine)
-    fault.wait()
-    assert backend.inspect(name) is None
-
-
-@pytest.mark.parametrize("to", ["request", "answer"])
-def test_a_connection_reset_in_the_middle(proxy: Proxy, opened: Opener, name: str, to: Any) -> None:
-    backend = through(proxy, opened, name)
-    for number in range(5):
-        mine = claim(backend, f"{name}{number}")
-        fault = proxy.fault(short_owner(mine.owner), to=to, keep=10 * number)
-        token = granted(backend, mine)
-        fault.wait()
-        assert granted(backend, mine) == token
-        assert backend.release(mine)
-
-
-def test_a_server_that_was_killed_and_comes_back(name: str, opened: Opener) -> None:
-    with Redis(persistent=True) as server:
-        backend = opened(server.url())
-        mine, waiting = lock(name, using=backend.alias), lock(name, using=backend.alias)
-        lease = mine.acquire()
-        assert lease is not None
-        got: list[Lease | None] = []
-        server.kill()
-        with pytest.raises(LockBackendError, match=f"Look at redis://127.0.0.1:{server.port}"):
-            lock("other", using=backend.alias).acquire(wait=0)
-        server.start()
-        lease.renew()  # the connection was closed, and the lock was kept
-        thread = started(lambda: got.append(waiting.acquire(wait=LONG)))
-        while int(server.info("blocked_clients")) == 0:
-            assert thread.is_alive()
-        lease.release()
-        thread.join(LONG)
-        (theirs,) = got
-        assert theirs is not None
-        assert theirs.fencing_token > lease.fencing_token
-        theirs.release()
-
-
-def test_a_server_that_comes_back_empty(name: str, opened: Opener) -> None:
-    with Redis(persistent=False) as server:
-        backend = opened(server.url())
-        lease = lock(name, using=backend.alias).acquire()
-        assert lease is not None
-        server.kill()
-        server.start()
-        with pytest.raises(LeaseLostError):
-            lease.renew()
-        theirs = lock(name, using=backend.alias).acquire()
-        assert theirs is not None
-        assert theirs.fencing_token > lease.fencing_token
-        theirs.release()
 
 
 @pytest.mark.parametrize("options", WAYS)
@@ -188,27 +121,6 @@ def test_a_replica_is_refused(name: str, opened: Opener) -> None:
         assert [each.id for each in backend.check_deploy()] == ["distlock.E024"]
 
 
-def test_a_grant_waits_for_replicas(name: str, opened: Opener) -> None:
-    with Redis(persistent=False) as master:
-        none = opened(master.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=0.8)
-        for _ in range(2):
-            with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):
-                lock(name, using=none.alias).acquire(wait=0)
-            assert none.inspect(name) is None  # it was undone
-
-        async def alone() -> None:
-            with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):
-                await lock(name, using=none.alias).aacquire(wait=0)
-
-        asyncio.run(alone())
-        with Redis(persistent=False, replica_of=master) as replica:
-            replica.wait_for_link()
-            for options in ({}, {"SCRIPTING": False}):
-                backend = opened(master.url(), WAIT_REPLICAS=1, **options)
-                with lock(name, using=backend.alias):
-                    assert keys(replica)
-
-
 def test_too_many_clients(name: str, opened: Opener) -> None:
     with Redis(persistent=False) as server:
         server.execute("CONFIG", "SET", "maxclients", "2")
@@ -220,24 +132,6 @@ def test_too_many_clients(name: str, opened: Opener) -> None:
         with pytest.raises(LockBackendError, match="raise its maxclients"):
             lock(name, using=third.alias).acquire(wait=0)
         assert one.release(mine)
-
-
-def test_a_paused_server_is_waited_for_no_longer_than_told(
-    server: Redis, opened: Opener, name: str
-) -> None:
-    backend = opened(server.url())
-    patient = lock(name, using=backend.alias)
-    lease = patient.acquire()
-    assert lease is not None
-    server.execute("CLIENT", "PAUSE", "60000", "WRITE")
-    try:
-        begun = time.monotonic()
-        with pytest.raises(LockBackendError, match="COMMAND_TIMEOUT"):
-            lock(f"{name}2", using=backend.alias).acquire(wait=1.1)
-        assert time.monotonic() - begun < 1.1 + 1.0
-    finally:
-        server.execute("CLIENT", "UNPAUSE")
-    lease.release()
 
 
 def test_an_evicting_server_is_warned_of(opened: Opener) -> None:
