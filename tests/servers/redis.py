@@ -125,8 +125,15 @@ class Redis(Server):
         self.execute("REPLICAOF", "NO", "ONE")
 
     def wait_for_link(self) -> Self:
-        """Wait until a replica has what its master has."""
+        """Wait until a replica has what its master has, and is sent what comes.
+
+        A new one is sent nothing until the master has heard from it, which takes up to a second.
+        """
+        assert self.master is not None
         wait_until(lambda: self.info("master_link_status") == "up", "the replica's link")
+        self.master.execute("PUBLISH", "sent-to-replicas", "")
+        offset = int(self.master.info("master_repl_offset"))
+        wait_until(lambda: int(self.info("slave_repl_offset")) >= offset, "the replica's stream")
         return self
 
     # How it is run
