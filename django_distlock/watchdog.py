@@ -7,6 +7,7 @@ reported lost at their deadline, which is the scheduler's to watch.
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import itertools
 import logging
@@ -23,7 +24,7 @@ from .flow import drift
 from .held import Hold, State
 from .signals import heard, lock_failed, lock_renewed
 from .values import Claim
-from .worker import Worker, events
+from .worker import Worker, begin, events
 
 __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 
@@ -119,6 +120,16 @@ class Watchdog:
         self._schedule = Schedule()
         self._changed = threading.Condition()  # re-entrant: see _workers_mutex
         self._thread: threading.Thread | None = None
+        self._ended = False
+
+    def end(self, wait: float = 1.0) -> None:
+        """Watch no more, and wait up to ``wait`` seconds for the thread to end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(wait)
 
     def watch(self, hold: Hold) -> None:
         """Renew ``hold`` at each third of its ttl, and report it lost when its time is up."""
@@ -137,11 +148,10 @@ class Watchdog:
         with self._changed:
             first = self._schedule.next_due()
             self._schedule.add(hold, due)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="distlock-watchdog", daemon=True
+            if self._thread is None and not self._ended:
+                self._thread = begin(
+                    threading.Thread(target=self._run, name="distlock-watchdog", daemon=True)
                 )
-                self._thread.start()
             elif first is None or due < first:
                 self._changed.notify()
 
@@ -150,7 +160,9 @@ class Watchdog:
             with self._changed:
                 due = self._schedule.next_due()
                 wait = IDLE if due is None else min(due - self._now(), LOOK)
-                told = wait <= 0 or self._changed.wait(wait)
+                told = self._ended or wait <= 0 or self._changed.wait(wait)
+                if self._ended:
+                    return
                 if not told:
                     # A release tells nobody: the hold may be due in an hour, and be gone.
                     self._schedule.trim()
@@ -224,6 +236,7 @@ class Watchdog:
 
 
 watchdog = Watchdog()
+atexit.register(watchdog.end)  # as the workers are, and before them: see there
 _workers: weakref.WeakKeyDictionary[BaseLockBackend, Worker] = weakref.WeakKeyDictionary()
 _workers_mutex = threading.RLock()  # a finalizer may hand over work on a thread that is inside
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from . import clock
 
-__all__ = ["Job", "Worker", "close_connections", "events", "on_worker"]
+__all__ = ["Job", "Worker", "begin", "close_connections", "events", "on_worker"]
 
 logger = logging.getLogger("django_distlock.worker")
 
@@ -32,6 +32,20 @@ class _WorkerThread(threading.Thread):
 def on_worker() -> bool:
     """Tell whether this thread is a worker of ours, not one of the program's."""
     return isinstance(threading.current_thread(), _WorkerThread)
+
+
+def begin(thread: threading.Thread) -> threading.Thread | None:
+    """Start a thread and return it, or None where the interpreter ends and starts none any more.
+
+    Python 3.12 starts none from the callbacks of `atexit` on.
+    """
+    try:
+        thread.start()
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        return None
+    return thread
 
 
 class Worker:
@@ -69,9 +83,13 @@ class Worker:
                 return
             heapq.heappush(self._jobs, (clock.now() + after, next(self._order), job))
             if self._thread is None:
-                self._thread = _WorkerThread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._ready.notify()
+                self._thread = begin(_WorkerThread(target=self._run, name=self._name, daemon=True))
+            if self._thread is not None:
+                self._ready.notify()
+                return
+            self._jobs.clear()
+        if not after:  # the interpreter ends: now or never
+            self._carry_out(job)
 
     def close(self, wait: float = 1.0) -> None:
         """Drop what is not begun and wait up to ``wait`` seconds for the thread to end."""
@@ -157,13 +175,17 @@ events = Worker("distlock-events", close_connections)
 os.register_at_fork(after_in_child=Worker.forget_parent)
 
 
-def _drain_all() -> None:
+def _end_all() -> None:
     end = clock.now() + LAST_WAIT
-    for worker in list(Worker._all):
+    workers = list(Worker._all)
+    for worker in workers:
         if worker._drained:
             worker.drain(end)
+    for worker in workers:
+        worker.close(max(0.0, end - clock.now()))
 
 
 # Threads that are no longer waited for die with the interpreter: a release handed to one of them
-# by a second Ctrl-C, say, would leave its lock to the ttl.
-atexit.register(_drain_all)
+# by a second Ctrl-C, say, would leave its lock to the ttl. And one that dies while it writes to the
+# log keeps the stream's mutex, for which the interpreter aborts.
+atexit.register(_end_all)

@@ -16,8 +16,8 @@ LIMIT = 60.0
 
 
 @contextmanager
-def nothing_left(look: Callable[[], set[str]], alias: str) -> Iterator[None]:
-    """Assert that ``look`` soon finds nothing that was not there before the block.
+def nothing_left(look: Callable[[], set[str]], alias: str, within: float = LIMIT) -> Iterator[None]:
+    """Assert that ``look`` finds nothing ``within`` seconds that was not there before the block.
 
     What this process itself keeps for an alias it parts with, as at its end.
     """
@@ -25,7 +25,7 @@ def nothing_left(look: Callable[[], set[str]], alias: str) -> Iterator[None]:
     yield
     with suppress(KeyError):  # it was not used
         del locks[alias]
-    end = time.monotonic() + LIMIT
+    end = time.monotonic() + within
     while left := _found(look) - before:
         assert time.monotonic() < end, f"left in the store: {sorted(left)}"
         time.sleep(0.05)

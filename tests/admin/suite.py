@@ -174,7 +174,7 @@ class ListTests(TransactionTestCase):
             self.assertIn(
                 "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;\\x00\\u202e", each
             )
-        self.assertLess(len(text), 30_000)
+        self.assertNotIn("x" * 1000, text)  # shortened
         self.assertIn("x" * 8000, detail)
 
     def test_in_chinese(self) -> None:

@@ -13,7 +13,7 @@ from django_distlock import Lease, lock
 from django_distlock.signals import lock_lost
 from tests.servers import DatabaseServer, ServerError
 
-COMMAND = 0.5
+COMMAND = 1.0
 """COMMAND_TIMEOUT: seconds after which a statement without an answer counts as failed."""
 
 

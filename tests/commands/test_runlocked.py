@@ -21,15 +21,17 @@ from tests.commands.tools import COMMAND, LIMIT, NoTokens, Ran, end, line, run, 
 STORE = STORES[0]
 
 HEAR = """
-import signal, sys, time
+import os, signal, sys, time
 def heard(number, frame):
-    print(signal.Signals(number).name, flush=True)
+    # Not print, which may not be called while the print below has not returned.
+    os.write(1, signal.Signals(number).name.encode() + b"\\n")
     sys.exit(7)
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
                signal.SIGUSR2):
     signal.signal(number, heard)
 print("ready", flush=True)
-time.sleep(60)
+for _ in range(600):  # a signal that comes just before a sleep begins is heard after it
+    time.sleep(0.1)
 """
 """A program that says which signal it was sent."""
 

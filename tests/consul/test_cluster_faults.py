@@ -16,7 +16,7 @@ from tests.claims import started
 from tests.consul.tools import Opener, keys_of
 from tests.servers import Consul, ConsulCluster
 
-pytestmark = pytest.mark.usefixtures("cluster_leaves_nothing")
+pytestmark = [pytest.mark.usefixtures("cluster_leaves_nothing"), pytest.mark.timeout(300)]
 
 TTL, WAIT = 20.0, 40.0
 

@@ -72,7 +72,7 @@ class AsyncWire:
         connection = self._connection
         stale = connection.is_connected and time.monotonic() - self._used > FRESH
         # Closed by the server meanwhile, or with an answer that nobody waited for.
-        if stale and await connection.can_read():
+        if self._place.was_lost(connection) or (stale and await connection.can_read()):
             await self.drop()
         self._used = time.monotonic()
         if not connection.is_connected:

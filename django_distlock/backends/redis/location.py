@@ -80,6 +80,14 @@ class Place:
 
         return self._make(connection, limit, None)
 
+    @staticmethod
+    def was_lost(connection: Any) -> bool:
+        """Tell whether a connection of asyncio is open only as far as redis-py knows.
+
+        What is written to it would be lost, and on Python 3.12.1 raises AttributeError.
+        """
+        return connection.is_connected and bool(connection._writer.is_closing())
+
     def _make(self, kinds: Any, limit: float, answers: float | None) -> Any:
         names = {"tcp": "", "tls": "SSL", "unix": "UnixDomainSocket"}
         kind = getattr(kinds, f"{names[self.kind]}Connection")

@@ -16,10 +16,11 @@ class AsyncWire:
     """A connection to one node, see `wire.Wire`."""
 
     def __init__(self, node: Node, limit: float) -> None:
-        from redis.exceptions import ResponseError
+        from redis.exceptions import ConnectionError, ResponseError
 
+        self._place = node.place
         self.connection: Any = node.place.aconnection(limit)
-        self._error = ResponseError
+        self._error, self._gone = ResponseError, ConnectionError
         self.owed = 0
         self._since = 0.0
         self._expected = 0
@@ -38,11 +39,16 @@ class AsyncWire:
 
     async def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
-        await self.connection.send_packed_command(packed, check_health=False)
+        await self._write(packed)
         if not self.owed:
             self._since = time.monotonic()
         self.owed += expected
         self._expected, self._got = expected, []
+
+    async def _write(self, packed: bytes) -> None:
+        if self._place.was_lost(self.connection):
+            raise self._gone("the server has closed the connection")
+        await self.connection.send_packed_command(packed, check_health=False)
 
     async def receive(self, limit: float) -> list[Any]:
         """Return the answers to what was sent last; raise TimeoutError while some are missing."""
@@ -64,7 +70,7 @@ class AsyncWire:
     async def wait(self, packed: bytes, limit: float) -> None:
         """Block as `wire.Wire.wait`."""
         async with asyncio.timeout(limit):
-            await self.connection.send_packed_command(packed, check_health=False)
+            await self._write(packed)
             with suppress(self._error):  # of a node whose memory is full
                 await self.connection.read_response()
             await self.connection.read_response()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...worker import begin
 from ..redis.location import Place
 from .asking import Answers, NotAskedError, Round
 from .votes import quorum
@@ -79,8 +80,8 @@ class Cluster:
         with self._mutex:
             if self._thread is None and not self._ended.is_set():
                 name = f"distlock-{self.alias}_nodes"
-                self._thread = threading.Thread(target=self._revive, name=name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._revive, name=name, daemon=True)
+                self._thread = begin(thread)
 
     def reached(self, number: int) -> None:
         """Take a node to be up."""

@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...worker import begin
+
 __all__ = ["Watch", "descriptor_of", "twin_of", "within"]
 
 TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
@@ -42,8 +44,8 @@ class _Sentry:
         with self.mutex:
             self.watches[number] = watch
             if not self.running:
-                self.running = True
-                threading.Thread(target=self._run, name="distlock-sentry", daemon=True).start()
+                thread = threading.Thread(target=self._run, name="distlock-sentry", daemon=True)
+                self.running = begin(thread) is not None
         return number
 
     def remove(self, number: int) -> None:
