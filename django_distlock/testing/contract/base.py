@@ -195,9 +195,10 @@ class ContractBase:
         cls.backend()
         yield
         del locks[cls.alias]
-        # A client library may give a connection that does not end ten seconds, as kazoo does.
+        # A client library may give a connection that does not end ten seconds and then wait for its
+        # own thread, as kazoo does.
         try:
-            asyncio.run(until(lambda: not cls._threads(), within=20.0))
+            asyncio.run(until(lambda: not cls._threads(), within=60.0))
         except AssertionError as error:
             raise AssertionError("\n".join(map(_doing, cls._threads()))) from error
 
