@@ -12,7 +12,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ def backend_of(alias: str, conf: dict[str, Any]) -> Iterator[BaseLockBackend]:
     from django.utils.module_loading import import_string
 
     backend: BaseLockBackend = import_string(conf["BACKEND"])(alias, parse(alias, conf))
+    with suppress(KeyError):  # in whose place this one comes would never be closed
+        del locks[alias]
     locks[alias] = backend
     try:
         yield backend
