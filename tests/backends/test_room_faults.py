@@ -44,7 +44,7 @@ from tests.backends.tools import (
     one_value,
     table,
 )
-from tests.servers import DATABASES
+from tests.servers import DATABASES, watcher
 
 MARGIN = 1.0
 """Seconds that a busy machine may take for what is done at once."""
@@ -122,7 +122,7 @@ def test_a_killed_waiter_leaves_the_room(alias: str, store: str, name: str) -> N
 def test_a_stopped_keeper_of_the_room_holds_nobody_up(alias: str, store: str, name: str) -> None:
     async def main() -> None:
         async with one_in_the_room(alias, store, name, ttl=0.8) as (first, other):
-            os.kill(other.pid, signal.SIGSTOP)
+            watcher.freeze(other.pid)
             try:
                 waiting = asyncio.create_task(lock(name, using=alias).aacquire())
                 await until_in_line(alias)

@@ -22,7 +22,7 @@ from tests.claims import claim, granted, soon, started
 from tests.contract.connections import sockets_to
 from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder
-from tests.servers import ZooKeeper
+from tests.servers import ZooKeeper, watcher
 from tests.zookeeper.tools import Opener, ask, line
 from tests.zookeeper_servers import SESSION
 
@@ -116,7 +116,7 @@ def test_a_waiter_that_was_stopped_for_longer_than_its_session(name: str) -> Non
                 while len(line(backend, name)) < 2:
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.1)
-                os.kill(process.pid, signal.SIGSTOP)
+                watcher.freeze(process.pid)  # and see it stopped: it might go on for a moment
             lease = await asyncio.to_thread(lock(name, using="zookeeper", wait=30).acquire)
             assert lease is not None
             os.kill(process.pid, signal.SIGCONT)
