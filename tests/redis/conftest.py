@@ -21,6 +21,13 @@ def server() -> Redis:
 
 
 @pytest.fixture
+def alone() -> Iterator[Redis]:
+    """A Redis of the test's own, that counts nobody else's commands; empty when started again."""
+    with Redis(persistent=False) as server:
+        yield server
+
+
+@pytest.fixture
 def opened() -> Iterator[Opener]:
     """Give a function that opens an alias of the redis backend; all are closed at the end."""
     with opener() as make:

@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from django_distlock import LockBackendError, lock
-from django_distlock.backends.redis import RedisBackend
-from django_distlock.backends.redis.records import short_owner
 from django_distlock.values import Grant
 from tests.claims import claim, granted, refused, soon, started
-from tests.proxy import Proxy
 from tests.redis.tools import Opener
 from tests.servers import Redis
 
@@ -21,49 +18,6 @@ WAYS: list[Any] = [
     pytest.param({}, id="scripts"),
     pytest.param({"SCRIPTING": False}, id="transactions"),
 ]
-
-
-def through(proxy: Proxy, opened: Opener, name: str, **options: Any) -> RedisBackend:
-    """Open an alias through the proxy, and make it connect."""
-    backend = opened(f"redis://127.0.0.1:{proxy.port}/0", prefix=name, **options)
-    warm = claim(backend, "warm")
-    granted(backend, warm)
-    backend.release(warm)
-    return backend
-
-
-@pytest.mark.parametrize("options", WAYS)
-def test_the_answer_to_an_attempt_is_lost(
-    proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
-) -> None:
-    backend = through(proxy, opened, name, **options)
-    mine = claim(backend, name)
-    fault = proxy.fault(short_owner(mine.owner))
-    token = granted(backend, mine)
-    fault.wait()
-    assert granted(backend, mine) == token
-    info = backend.inspect(name)
-    assert info is not None
-    assert info.fencing_token == token
-    assert backend.release(mine)
-
-
-def test_the_answer_to_an_attempt_is_lost_on_an_event_loop(
-    proxy: Proxy, opened: Opener, name: str
-) -> None:
-    backend = through(proxy, opened, name)
-    mine = claim(backend, name)
-
-    async def main() -> None:
-        assert isinstance(await backend.atry_acquire(claim(backend, "warm"), 1.0), Grant)
-        fault = proxy.fault(short_owner(mine.owner))
-        answer = await backend.atry_acquire(mine, 1.0)
-        assert isinstance(answer, Grant)
-        await asyncio.to_thread(fault.wait)
-        assert await backend.atry_acquire(mine, 1.0) == answer
-        assert await backend.arelease(mine)
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("options", WAYS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from tests.servers import Redis
 
 OTHERS = 50_000
 OVER_ALL = {"scan", "keys", "randomkey", "sort", "flushall", "flushdb"}
-
-
-@pytest.fixture
-def alone() -> Iterator[Redis]:
-    """A Redis of the test's own, that counts nobody else's commands."""
-    with Redis(persistent=False) as server:
-        yield server
 
 
 @pytest.mark.parametrize("options", [{}, {"SCRIPTING": False}], ids=["scripts", "transactions"])

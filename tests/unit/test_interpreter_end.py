@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
@@ -21,7 +20,7 @@ from django_distlock import lock
 def printed(program: str) -> str:
     """Return what a program prints that ends well and has no complaints."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        [sys.executable, "-W", "error", "-c", program],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
