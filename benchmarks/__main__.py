@@ -20,8 +20,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import chain
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,10 +34,11 @@ from .adapters import adapters
 from .bench import GROWTH_LEASES, Bench, Row
 from .measures import MEASURES
 from .plots import PlotError, draw, get_ready, load
+from .preload import preload
 from .processes import in_child
 from .report import report
 from .savers import absent_savers, savers
-from .stores import STORES, Store, set_up_django
+from .stores import STORES, set_up_django
 from .targets import judge
 
 BACKENDS: tuple[Backend, ...] = (
@@ -48,18 +52,21 @@ BACKENDS: tuple[Backend, ...] = (
     "zookeeper",
 )
 KINDS: tuple[Kind, ...] = ("ours", "floor", "peer")
+AT_ONCE = 3
+"""Stores of a quick run at a time."""
 QUICK: dict[str, Any] = {
     "rounds": 3,
+    "warm_up": 20,
     "slice": 0.03,
-    "handover": 0.6,
+    "handover": 0.3,
     "handover_rounds": 1,
     "waiters": (2, 4),
-    "fairness": 0.5,
+    "fairness": 0.3,
     "held": 300,
     "attempts": 100,
     "renewed": 300,
-    "renewing": 4.0,
-    "ttl": 3.0,
+    "renewing": 3.0,
+    "ttl": 2.0,
     "growth_waiters": (2, 8),
     "growth_keys": (1, 100),
     "growth_leases": (1, 300),
@@ -69,6 +76,7 @@ QUICK: dict[str, Any] = {
 
 _Answer = tuple[list[Row], list[str]]  # what was measured, and what failed
 _Absent = dict[str, list[str]]  # what is not installed, and the modules that it needs
+_Measured = tuple[list[Row], list[str], _Absent]
 
 
 def main() -> None:
@@ -95,9 +103,8 @@ def main() -> None:
     rows: list[Row] = []
     errors: list[str] = []
     absent: dict[str, _Absent] = {}
-    for name in options.stores:
-        more, failed, absent[name] = _measure(STORES[name](), options, settings)
-        rows, errors = rows + more, errors + failed
+    for name, (more, failed, without) in _measure_all(options, settings):
+        rows, errors, absent[name] = rows + more, errors + failed, without
     about["load_after"] = os.getloadavg()
     verdicts = judge(rows, absent)
     print(f"{about['machine']}; load {about['load_before'][0]:.1f} to {about['load_after'][0]:.1f}")
@@ -131,14 +138,25 @@ def _draw(run: Any, folder: Path) -> None:
         print("no plots: neither pairs beside a floor, hand-overs nor growth", file=sys.stderr)
 
 
-def _measure(
-    store: Store, options: argparse.Namespace, settings: dict[str, Any]
-) -> tuple[list[Row], list[str], _Absent]:
+def _measure_all(
+    options: argparse.Namespace, settings: dict[str, Any]
+) -> Iterator[tuple[str, _Measured]]:
+    """Measure one store after the other, but for a quick run, in which figures do not count."""
+    one = partial(_measure, options=options, settings=settings)
+    if not options.quick:
+        yield from ((name, one(name)) for name in options.stores)
+        return
+    with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
+        yield from zip(options.stores, pool.map(one, options.stores), strict=True)
+
+
+def _measure(name: str, options: argparse.Namespace, settings: dict[str, Any]) -> _Measured:
+    store = STORES[name]()
     usable, absent = adapters(store.name, options.backends, options.kinds)
     if store.has_tables and "save" in options.only:
         absent |= absent_savers()
-    for name, modules in absent.items():
-        print(f"left out on {store.name}: {name}: needs {modules}", file=sys.stderr)
+    for library, modules in absent.items():
+        print(f"left out on {name}: {library}: needs {modules}", file=sys.stderr)
     try:
         store.start()
         bench = Bench(store=store, adapters=usable, **settings)
@@ -152,6 +170,7 @@ def _in_store_process(pipe: Connection, bench: Bench, measures: list[str]) -> _A
     tables = savers() if bench.store.has_tables else []
     needed = [each.apps for each in bench.adapters] + [each.apps for each in tables]
     set_up_django(bench.store, list(dict.fromkeys(chain(*needed))))
+    preload(bench.adapters)
     rows, errors = [], []
     for measure in measures:
         try:

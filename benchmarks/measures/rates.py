@@ -38,7 +38,7 @@ def rates(
     bench.say(measure)
     seen: _Seen = {each.name: [] for each in subjects}
     with on_one_core(bench.store.pids()):
-        children = {each.name: Child(_run, each, ready, bench.slice) for each in subjects}
+        children = {each.name: Child(_run, each, ready, bench) for each in subjects}
         for child in children.values():
             child.expect("ready")
         with on_one_core(bench.store.pids()):  # the sessions that were opened since
@@ -52,9 +52,9 @@ def rates(
     return [_row(bench, measure, subject, seen) for subject in subjects]
 
 
-def _run(pipe: Connection, subject: S, ready: Callable[[S], Once], seconds: float) -> None:
-    once, clock = ready(subject), time.perf_counter
-    for _ in range(200):
+def _run(pipe: Connection, subject: S, ready: Callable[[S], Once], bench: Bench) -> None:
+    once, clock, seconds = ready(subject), time.perf_counter, bench.slice
+    for _ in range(bench.warm_up):
         once()
     pipe.send(("ready", None))
     while pipe.recv() == "go":

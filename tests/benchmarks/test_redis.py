@@ -52,6 +52,16 @@ def test_a_quick_run_counts_the_messages_of_a_pair(
     assert "messages a pair" in done.stdout or store == "redlock"
 
 
+def test_a_quick_run_measures_stores_side_by_side(tmp_path: Path) -> None:
+    """Each in its own processes; the results stand in the order that was asked for."""
+    file = tmp_path / "out.json"
+    words = ("--quick", "--rounds", "1", "--kinds", "floor", "--json", str(file))
+    done = run("--stores", "sqlite,redis,redlock", "--only", "pairs", *words)
+    assert done.returncode == 0, done.stderr
+    stores = [row["store"] for row in json.loads(file.read_text())["results"]]
+    assert list(dict.fromkeys(stores)) == ["sqlite", "redis", "redlock"]
+
+
 def test_hand_overs_on_redis_are_counted_and_judged(tmp_path: Path) -> None:
     """Let processes wait for each other, by our lock and by the token that is pushed and popped."""
     file = tmp_path / "out.json"
