@@ -13,6 +13,7 @@ ARGS ?=
 QUICK ?=
 RESULTS ?= bench-results/$(if $(filter-out 0,$(QUICK)),quick,$(shell date -u +%Y-%m-%dT%H%M%SZ))
 RUN := .venv/bin/python
+SIDE_BY_SIDE := $(RUN) -m pytest -n 4 --dist loadgroup
 empty :=
 comma := ,
 
@@ -35,7 +36,7 @@ help:
 	@echo 'make test ARGS="-k name"   arguments for pytest'
 	@echo 'make bench                 measure, beside the bare statements and other libraries;'
 	@echo '                           tables, and JSON and plots in bench-results/'
-	@echo 'make bench QUICK=1         the same in a moment: it shows that all runs; no figures to quote'
+	@echo 'make bench QUICK=1         the same in three minutes: it shows that all runs; no figures to quote'
 	@echo 'make bench ARGS="--only pairs,growth-waiters"'
 	@echo 'make faults                break servers and clients under load, and judge the history'
 	@echo 'make soak MINUTES=60       the same and the storms of kills for long, each its share of the minutes'
@@ -61,7 +62,7 @@ ifeq ($(WHOLE),yes)
 	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4 --dist loadgroup
 	$(RUN) scripts/check_coverage.py
 else
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest -n 4 --dist loadgroup $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(SIDE_BY_SIDE) $(ARGS)
 endif
 
 bench:
@@ -70,8 +71,9 @@ bench:
 	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) \
 	$(if $(filter-out 0,$(QUICK)),--quick) --json "$$results/bench.json" --plots "$$results" $(ARGS)
 
-# Each kind of harm on each backend and store; `soak` adds the storms, shares the minutes out among
-# all, and keeps what was seen. A file that is named is run, so what needs a store is named with it.
+# Each kind of harm on each backend and store, four of them at a time; `soak` adds the storms, shares
+# the minutes out among all, and keeps what was seen. A file that is named is run, so what needs a
+# store is named with it.
 MINUTES ?= 60
 PROOFS := tests/faults/test_proof.py tests/faults/test_proof_machines.py
 STORMS := tests/faults/test_storm.py
@@ -84,12 +86,13 @@ STORMS += tests/etcd/test_faults.py::test_holders_and_waiters_killed_and_stopped
 endif
 faults:
 	@scripts/setup test $(STORES)
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m pytest tests/faults/test_checker.py $(PROOFS) $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(SIDE_BY_SIDE) tests/faults/test_checker.py $(PROOFS) $(ARGS)
 
 soak:
 	@scripts/setup test $(STORES)
+	rm -f proof.jsonl
 	DISTLOCK_TEST_STORES='$(STORES)' DISTLOCK_PROOF_MINUTES='$(MINUTES)' \
-	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) -m pytest $(PROOFS) $(STORMS) $(ARGS)
+	DISTLOCK_PROOF_REPORT=proof.jsonl $(SIDE_BY_SIDE) $(PROOFS) $(STORMS) $(ARGS)
 	@echo 'What was seen is in proof.jsonl'
 
 lint:

@@ -20,6 +20,7 @@ from asgiref.sync import AsyncToSync, sync_to_async
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from .descriptors import descriptor_of, mute
 from .worker import events
 
 __all__ = [
@@ -103,6 +104,7 @@ def own_connection(database: str) -> BaseDatabaseWrapper:
     own = connections[database]
     # One that the child has opened anew itself, as Django's parallel test runner does, is its own.
     if INHERITED and any(own.connection is inherited for inherited in INHERITED):
+        mute(descriptor_of(own.connection))  # what is kept for ever ends with the interpreter
         del connections[database]
         own = connections[database]
     return own

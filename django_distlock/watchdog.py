@@ -197,11 +197,13 @@ class Watchdog:
     def renew(self, backend: BaseLockBackend, refs: list[weakref.ref[Hold]]) -> None:
         """Renew a batch, on the alias's worker."""
         place = backend.place()
-        holds = [
-            hold
-            for ref in refs
-            if (hold := ref()) and hold.state is State.ACTIVE and hold.place == place
-        ]
+        holds = []
+        for hold in filter(None, (ref() for ref in refs)):
+            # A release that failed while this waited its turn has ended the renewals.
+            if hold.state is State.ACTIVE and hold.renewing and hold.place == place:
+                holds.append(hold)
+            else:
+                hold.in_flight = False
         sent = self._now()
         claims = [hold.claim for hold in holds]
         try:

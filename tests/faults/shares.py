@@ -1,7 +1,8 @@
 """Which proofs and storms there are, and how the minutes of `make soak` are shared among them.
 
-``DISTLOCK_PROOF_MINUTES`` are shared out among all alike. Without them a proof lasts until each
-kind of harm has happened once, and a storm for a few seconds.
+``DISTLOCK_PROOF_MINUTES`` are shared out among all alike, and pytest-xdist's processes, which run
+that many of them at a time, have so much more to share out. Without any minutes a proof lasts until
+each kind of harm has happened once, and a storm for a few seconds.
 """
 
 from __future__ import annotations
@@ -44,5 +45,6 @@ ETCD_STORMS = ["etcd"] if "etcd" in chosen() else []
 STORMS = [*SQL_STORMS, *IN_REDIS, *QUORUM_STORMS, *ETCD_STORMS]
 
 MINUTES = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0"))
-SHARE = MINUTES * 60 / max(1, len(PROOFS) + len(STORMS))
+AT_ONCE = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+SHARE = MINUTES * 60 * AT_ONCE / max(1, len(PROOFS) + len(STORMS))
 """Seconds for each of them; 0 without any minutes."""

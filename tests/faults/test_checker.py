@@ -52,7 +52,7 @@ def kinds(calls: list[Call], promise: Promise = PROMISE) -> set[str]:
 def test_nothing_is_wrong() -> None:
     verdict = judge(history(), PROMISE)
     assert verdict.violations == []
-    assert (verdict.grants, verdict.writes, verdict.operations) == (3, 3, 15)
+    assert (verdict.grants, verdict.writes, verdict.operations) == (3, 3, 12)
     assert shortest(verdict.violations) == "nothing is wrong"
 
 
@@ -71,6 +71,16 @@ PLANTED: dict[str, list[Call]] = {
     "lost wake-up": [call("acquire", 6.0, 9.0, outcome="fail", wait=3)],
     "residue": [call("residue", 9.0, 9.0)],
 }
+
+
+def test_who_waits_while_the_store_is_away_waits_in_vain() -> None:
+    """Outages, and what follows them, are taken off; those that overlap only once."""
+    waiter = call("acquire", 6.0, 9.0, outcome="fail", wait=3)  # 1.5 s are allowed
+    away = [call("fault", 6.0, 6.2, store=True), call("fault", 6.1, 6.9, store=True)]  # until 7.4
+    later = [call("fault", 7.7, 7.8, store=True), call("fault", 20.0, 21.0, store=True)]  # 8.3
+    assert kinds([*history(), waiter, *away]) == {"lost wake-up"}  # 1.6 s
+    assert kinds([*history(), waiter, *away, *later]) == set()  # 1.0 s
+    assert kinds([*history(), waiter, *later]) == {"lost wake-up"}  # 2.4 s
 
 
 @pytest.mark.parametrize("kind", PLANTED)

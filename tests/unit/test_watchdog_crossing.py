@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from django_distlock.exceptions import LockBackendError
 from django_distlock.flow import drift, run
 from django_distlock.held import State
 from django_distlock.lease import Lease
 from django_distlock.signals import lock_renewed
 from django_distlock.upkeep import free, renew_hold
+from django_distlock.watchdog import worker_of
 
 from .stage import TTL, Stage
 from .test_held import Transaction
@@ -73,6 +76,26 @@ def test_nothing_is_renewed_after_its_release(stage: Stage) -> None:
     stage.dog.look()
     drain(stage.backend)
     assert stage.backend.count("renew") == 0
+
+
+def test_nothing_is_renewed_whose_release_failed_while_its_renewal_waited_its_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_distlock.upkeep.watchdog", stage.dog)
+    first, second = stage.take("first", ttl=TTL), stage.take("second", ttl=TTL)
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(worker_of(stage.backend), "submit", waiting.append)
+    stage.clock.advance(TTL / 3)
+    stage.dog.look()  # both are handed to the worker, which is busy
+    stage.backend.before["release"].append(Down("no answer"))
+    with pytest.raises(LockBackendError):
+        run(free(first))
+    (job,) = waiting
+    job()
+    assert [name for verb, name in stage.backend.calls if verb == "renew"] == ["second"]
+    assert first.state is second.state is State.ACTIVE
+    assert not first.in_flight
+    assert not second.in_flight
 
 
 def test_a_dropped_lease_is_not_kept_alive_by_a_queue_behind_a_hung_store(stage: Stage) -> None:

@@ -8,9 +8,9 @@ import threading
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
+from ...descriptors import descriptor_of, mute
 from ...transactions import own_connection
-from ..table.connection import is_testing, mute
-from ..table.sentry import descriptor_of
+from ..table.connection import is_testing
 from .session import Session
 
 __all__ = ["Exhausted", "Pool"]

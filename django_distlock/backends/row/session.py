@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
+from ...descriptors import descriptor_of
 from ..table.connection import _open
 from ..table.errors import Overdue, is_conflict
-from ..table.sentry import descriptor_of, within
+from ..table.sentry import within
 
 __all__ = ["Ended", "Row", "Session"]
 

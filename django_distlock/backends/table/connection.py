@@ -11,7 +11,6 @@ kept PostgreSQL's test database from being dropped.)
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +21,11 @@ from django.core import mail
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
+from ...descriptors import descriptor_of, mute
 from ...transactions import of_testcase, on_end, own_connection
 from ...worker import on_worker
 from .errors import Overdue, is_conflict
-from .sentry import descriptor_of, within
+from .sentry import within
 
 __all__ = [
     "PARKED",
@@ -34,7 +34,6 @@ __all__ = [
     "TransactionBound",
     "is_testing",
     "limited",
-    "mute",
 ]
 
 T = TypeVar("T")
@@ -237,18 +236,6 @@ def _copy(own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
     private.settings_dict["OPTIONS"].pop("pool", None)
     private.settings_dict["AUTOCOMMIT"] = True
     return private
-
-
-def mute(descriptor: int | None) -> None:
-    """Cut off, in a forked child, a connection of the parent's.
-
-    When it is collected, at the child's exit at the latest (seen with mysqlclient on Python 3.12),
-    the driver says goodbye to the server, and that would end the parent's session.
-    """
-    if descriptor is not None:
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, descriptor, inheritable=False)
-        os.close(nowhere)
 
 
 def _check_health(connection: BaseDatabaseWrapper, limit: float) -> None:

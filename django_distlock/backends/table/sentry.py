@@ -15,9 +15,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...descriptors import descriptor_of
 from ...worker import begin
 
-__all__ = ["Watch", "descriptor_of", "twin_of", "within"]
+__all__ = ["Watch", "twin_of", "within"]
 
 TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
 IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
@@ -67,15 +68,6 @@ class _Sentry:
                 if idle > IDLE_TICKS:
                     self.running = False
                     return
-
-
-def descriptor_of(driver_connection: Any) -> int | None:
-    """Return the descriptor of the socket, or None if there is none, or none any more."""
-    fileno = getattr(driver_connection, "fileno", None)
-    try:
-        return None if fileno is None else int(fileno())
-    except Exception:  # noqa: BLE001 - the connection is dead, which the statement will find too
-        return None
 
 
 def _shut(descriptor: int) -> None:

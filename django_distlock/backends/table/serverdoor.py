@@ -13,10 +13,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from ...clock import Clock
+from ...descriptors import descriptor_of, mute
 from . import errors
-from .connection import mute
 from .doors import Door
-from .sentry import descriptor_of, twin_of
+from .sentry import twin_of
 from .sql import AT_ONCE, Room
 
 __all__ = ["ServerDoor", "room_of"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from .history import Call
 
@@ -49,7 +50,10 @@ class Violation:
 
 @dataclass
 class Verdict:
-    """How much was seen, and what was wrong in it."""
+    """How much was seen, and what was wrong in it.
+
+    ``operations`` are the clients' calls, each counted once: not what the resource says of a write.
+    """
 
     operations: int = 0
     grants: int = 0
@@ -90,19 +94,20 @@ def holds(calls: Iterable[Call]) -> list[Hold]:
 
 
 _SURE = ("check", "renew", "release")
+_OF_CLIENTS = ("acquire", "again", "write", *_SURE)
 
 
 def judge(calls: Sequence[Call], promise: Promise) -> Verdict:
     """Judge a history: of the clients, of the guarded resource, and of the faults."""
-    verdict = Verdict(operations=len(calls))
+    verdict = Verdict(operations=sum(call.op in _OF_CLIENTS for call in calls))
     verdict.faults = sum(call.op == "fault" for call in calls)
     by_name: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         if call.op != "fault":
             by_name[call.name].append(call)
-    outages = [
+    outages = _disjoint(
         _window(call, promise) for call in calls if call.op == "fault" and call.facts.get("store")
-    ]
+    )
     for name, mine in by_name.items():
         accepted = [call for call in mine if call.op == "accept"]
         verdict.writes += len(accepted)
@@ -135,6 +140,17 @@ def _may_be(call: Call) -> bool:
 def _window(fault: Call, promise: Promise) -> tuple[float, float]:
     end = math.inf if fault.end is None else fault.end
     return fault.begin, end + promise.recovery
+
+
+def _disjoint(windows: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the windows in order, those that overlap as one: a long run has hundreds."""
+    found: list[tuple[float, float]] = []
+    for first, last in sorted(windows):
+        if found and first <= found[-1][1]:
+            begun, ended = found.pop()
+            first, last = begun, max(ended, last)
+        found.append((first, last))
+    return found
 
 
 def _resource(accepted: Sequence[Call]) -> Iterator[Violation]:
@@ -235,9 +251,11 @@ def _liveness(
 
 
 def _covered(begin: float, end: float, windows: Sequence[tuple[float, float]]) -> float:
-    """Return how much of the time from ``begin`` to ``end`` lies in the windows."""
-    covered, reached = 0.0, begin
-    for first, last in sorted(windows):
-        covered += max(0.0, min(end, last) - max(reached, first))
-        reached = max(reached, min(end, last))
+    """Return how much of the time from ``begin`` to ``end`` lies in the windows of `_disjoint`."""
+    covered = 0.0
+    for number in range(bisect_left(windows, begin, key=itemgetter(1)), len(windows)):
+        first, last = windows[number]
+        if first >= end:
+            break
+        covered += min(end, last) - max(begin, first)
     return covered

@@ -138,17 +138,22 @@ def of_proxy(proxy: Proxy, ttl: float) -> list[Harm]:
 def rage(
     harms: Sequence[Harm],
     seconds: float,
-    quiet: tuple[float, float],
+    ttl: float,
     log: Log,
     chance: random.Random,
     enough: Callable[[], bool],
 ) -> None:
-    """Do one harm after the other: each kind once, for so many seconds, and until it was enough."""
+    """Do one harm after the other: each kind once, for so many seconds, and until it was enough.
+
+    In quick succession at first. Then there is more time between, some of it long enough for all to
+    have recovered: whether waiters are woken in time can only be asked while the store is there.
+    """
     ends = time.monotonic() + seconds
     for number, harm in enumerate(_turns(harms, chance)):
-        if number >= len(harms) and time.monotonic() >= ends and enough():
+        over = time.monotonic() >= ends
+        if number >= len(harms) and over and enough():
             return
-        time.sleep(chance.uniform(*quiet))
+        time.sleep(chance.uniform(0.3 * ttl, 0.6 * ttl if number < len(harms) or over else 8 * ttl))
         with log.call("fault", "", kind=harm.kind, store=harm.store) as note:
             note.say("ok", whom=harm.do(chance.uniform(*harm.seconds)))
 

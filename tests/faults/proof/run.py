@@ -83,7 +83,7 @@ class Run:
                     rage(
                         [*harms, *self.harms],
                         self.seconds,
-                        (0.3 * ttl, 0.6 * ttl),
+                        ttl,
                         self.log,
                         self.chance,
                         self._had_effect,
