@@ -191,13 +191,28 @@ def rows(*_: str) -> str:
 
 
 def proof(*_: str) -> str:
-    """Return what the last kept run of `make soak` saw, one row a backend and store."""
-    lines = [_row("on", "harm done", "calls", "grants", "lost", "stale writes refused", "wrong")]
-    lines.append(_row(*["---"] * 7))
-    for text in (DOCS / "explanation" / "proof.jsonl").read_text().splitlines():
-        run = json.loads(text)
-        seen = (run[key] for key in ("calls", "grants", "losses", "refused", "violations"))
-        lines.append(_row(run["on"], str(run["harm"]), *(f"{number:,}" for number in seen)))
+    """Return what the last kept `make soak` saw: a row a history, and a row a kind of harm."""
+    texts = (DOCS / "explanation" / "proof.jsonl").read_text().splitlines()
+    runs = sorted(map(json.loads, texts), key=lambda run: str(run["on"]))
+    keys = ("calls", "grants", "losses", "refused", "violations")
+    lines = [
+        _row("on", "no two holders", "harm", "calls", "grants", "lost", "stale writes", "wrong"),
+        _row(*["---"] * 8),
+    ]
+    harms: dict[str, dict[str, int]] = {}
+    for run in runs:
+        for kind, times in run["harm"].items():
+            harms.setdefault(kind, {})[run["on"]] = times
+        counts = [sum(run["harm"].values()), *(run[key] for key in keys)]
+        promised = "promised" if run["exclusive"] else "not promised"
+        lines.append(_row(run["on"], promised, *(f"{count:,}" for count in counts)))
+    totals = [sum(sum(run["harm"].values()) for run in runs)]
+    totals += [sum(run[key] for run in runs) for key in keys]
+    lines.append(_row("**all**", "", *(f"**{total:,}**" for total in totals)))
+    lines += ["", _row("harm", "times", "on"), _row(*["---"] * 3)]
+    for kind, on in sorted(harms.items()):
+        where = "all" if len(on) == len(runs) else ", ".join(sorted(on))
+        lines.append(_row(kind, f"{sum(on.values()):,}", where))
     return "\n".join(lines)
 
 

@@ -24,14 +24,18 @@ class Place:
     server: DatabaseServer
 
     def end_sessions(self) -> None:
-        """Have the server end all sessions of the database."""
+        """Have the server end all sessions of the database.
+
+        The newest first: else who waits could get what the ended session of the holder has freed.
+        """
         if self.server.name == "postgresql":
             self.server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'own'"
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'own' "
+                "ORDER BY backend_start DESC"
             )
             return
         found = self.server.execute(
-            "SELECT id FROM information_schema.processlist WHERE db = 'own'"
+            "SELECT id FROM information_schema.processlist WHERE db = 'own' ORDER BY id DESC"
         )
         for number in found.split():
             with contextlib.suppress(ServerError):  # it has ended by itself
