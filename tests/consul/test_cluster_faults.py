@@ -18,7 +18,7 @@ from tests.servers import Consul, ConsulCluster
 
 pytestmark = [pytest.mark.usefixtures("cluster_leaves_nothing"), pytest.mark.timeout(300)]
 
-TTL, WAIT = 40.0, 60.0
+TTL, WAIT = 20.0, 40.0
 
 
 @pytest.fixture
@@ -34,9 +34,8 @@ def cluster() -> Iterator[ConsulCluster]:
 def backend(cluster: ConsulCluster, opened: Opener) -> Iterator[ConsulBackend]:
     """An alias on it, that leaves neither a key nor a session."""
     before = set(cluster.nodes[0].sessions())
-    # Of a call the first server that is asked may take a third, and an election takes seconds: with
-    # a leader that stands still on a busy machine more than ten.
-    made = opened(cluster.urls, COMMAND_TIMEOUT=30)
+    # Of a call the first server that is asked may take a third, and an election takes seconds.
+    made = opened(cluster.urls, COMMAND_TIMEOUT=15)
     yield made
     cluster.mend()
     assert keys_of(cluster.nodes[0], made) == []
