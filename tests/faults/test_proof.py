@@ -65,12 +65,13 @@ class Terms:
 
     ``exclusive``: whether the alias promises under this harm that no two are sure at once.
     ``later``: so much longer a lock may stay whose holder has vanished. ``within``: what the
-    clients' command is begun with.
+    clients' command is begun with. ``said``: what an error has to say, before it is enough.
     """
 
     exclusive: bool = True
     later: float = 0.0
     within: Sequence[str] = ()
+    said: str = ""
 
 
 USUAL = Terms()
@@ -104,6 +105,7 @@ def prove(
         harms=harms,
         environment=environment,
         within=terms.within,
+        said=terms.said,
     )
 
     def residue() -> list[str]:

@@ -25,7 +25,8 @@ CLIENTS = 4
 class Run:
     """Clients of one alias under harm, for ``seconds``; all that is drawn comes from ``seed``.
 
-    ``within``: what their command is begun with, to have them run in another network.
+    ``within``: what their command is begun with, to have them run in another network. ``said``:
+    what an error of theirs has to say, to show that the harm was felt; it goes on until then.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Run:
         harms: Sequence[Harm] = (),
         environment: dict[str, str] | None = None,
         within: Sequence[str] = (),
+        said: str = "",
     ) -> None:
         self.alias = alias
         self.folder = folder
@@ -48,6 +50,7 @@ class Run:
         self.harms = list(harms)
         self.environment = os.environ | (environment or {})
         self.within = list(within)
+        self.said = said
         self.chance = random.Random(seed)
         self.log = Log(folder, "nemesis")
         self.kinds: Counter[str] = Counter()
@@ -104,10 +107,10 @@ class Run:
 
     def _had_effect(self) -> bool:
         """Tell whether a lease was lost and a stale write refused: else nothing is shown."""
-        ops = {
-            call.op if call.outcome == "ok" else f"{call.op} failed" for call in read(self.folder)
-        }
-        return {"refuse", "check failed"} <= ops
+        calls = read(self.folder)
+        ops = {call.op if call.outcome == "ok" else f"{call.op} failed" for call in calls}
+        felt = any(self.said in str(call.facts.get("error", "")) for call in calls)
+        return felt and {"refuse", "check failed"} <= ops
 
     def _died(self, ends: dict[str, int], alive: set[str]) -> None:
         for proc in alive:
