@@ -13,7 +13,7 @@ ARGS ?=
 QUICK ?=
 RESULTS ?= bench-results/$(if $(filter-out 0,$(QUICK)),quick,$(shell date -u +%Y-%m-%dT%H%M%SZ))
 RUN := .venv/bin/python
-SIDE_BY_SIDE := $(RUN) -m pytest -n 4 --dist loadgroup
+SIDE_BY_SIDE := -m pytest -n 4 --dist loadgroup
 empty :=
 comma := ,
 
@@ -59,10 +59,10 @@ test:
 	$(RUN) -m mypy
 ifeq ($(WHOLE),yes)
 	$(RUN) -m coverage erase
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run -m pytest -n 4 --dist loadgroup
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run $(SIDE_BY_SIDE)
 	$(RUN) scripts/check_coverage.py
 else
-	DISTLOCK_TEST_STORES='$(STORES)' $(SIDE_BY_SIDE) $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) $(SIDE_BY_SIDE) $(ARGS)
 endif
 
 bench:
@@ -86,13 +86,13 @@ STORMS += tests/etcd/test_faults.py::test_holders_and_waiters_killed_and_stopped
 endif
 faults:
 	@scripts/setup test $(STORES)
-	DISTLOCK_TEST_STORES='$(STORES)' $(SIDE_BY_SIDE) tests/faults/test_checker.py $(PROOFS) $(ARGS)
+	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) $(SIDE_BY_SIDE) tests/faults/test_checker.py $(PROOFS) $(ARGS)
 
 soak:
 	@scripts/setup test $(STORES)
 	rm -f proof.jsonl
 	DISTLOCK_TEST_STORES='$(STORES)' DISTLOCK_PROOF_MINUTES='$(MINUTES)' \
-	DISTLOCK_PROOF_REPORT=proof.jsonl $(SIDE_BY_SIDE) $(PROOFS) $(STORMS) $(ARGS)
+	DISTLOCK_PROOF_REPORT=proof.jsonl $(RUN) $(SIDE_BY_SIDE) $(PROOFS) $(STORMS) $(ARGS)
 	@echo 'What was seen is in proof.jsonl'
 
 lint:

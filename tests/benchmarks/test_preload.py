@@ -35,6 +35,11 @@ class Late(Adapter):
         import chunk_of_ours
 
 
+class Broken(Late):
+    def open(self):
+        raise RuntimeError("not to be had")
+
+
 def more(pipe):
     before = set(sys.modules)
     Late("sqlite").open()
@@ -42,7 +47,7 @@ def more(pipe):
     return sorted(set(sys.modules) - before)
 
 
-preload([Late("sqlite")])
+preload([Broken("sqlite"), Late("sqlite")])
 print("colorsys" in sys.modules, "chunk_of_ours" in sys.modules, threading.active_count())
 print(in_child(more))
 """

@@ -29,7 +29,6 @@ from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
 from tests.faults.proof.nemesis import Harm, of_proxy, of_server
-from tests.faults.proof.plans import NAMES
 from tests.faults.proof.run import Run
 from tests.faults.shares import IN_CONSUL, IN_QUORUM, IN_REDIS, IN_ZOOKEEPER, SHARE, SQL
 from tests.faults.test_storm import database
@@ -109,10 +108,11 @@ def prove(
     )
 
     def residue() -> list[str]:
-        # Others' tests may have left some in a store that they share with these.
-        ours = [info for info in backend.held() if info.name in NAMES]
-        return [f"{info.name!r} of {info.holder}" for info in ours]
+        left = [info for info in backend.held() if (info.name, info.fencing_token) not in before]
+        return [f"{info.name!r} of {info.holder}" for info in left]
 
+    # Other tests may have left some in a store that they share with these.
+    before = {(info.name, info.fencing_token) for info in backend.held()}
     verdict = run.carry_out(residue)
     if REPORT:
         seen = {
