@@ -39,7 +39,7 @@ from .processes import in_child
 from .report import report
 from .savers import absent_savers, savers
 from .stores import STORES, set_up_django
-from .targets import judge
+from .targets import Verdict, judge
 
 BACKENDS: tuple[Backend, ...] = (
     "table",
@@ -103,24 +103,20 @@ def main() -> None:
     rows: list[Row] = []
     errors: list[str] = []
     absent: dict[str, _Absent] = {}
+    run, verdicts = _judged(about, rows, absent)
     for name, (more, failed, without) in _measure_all(options, settings):
         rows, errors, absent[name] = rows + more, errors + failed, without
-    about["load_after"] = os.getloadavg()
-    verdicts = judge(rows, absent)
+        about["load_after"] = os.getloadavg()
+        run, verdicts = _judged(about, rows, absent)
+        if options.json:
+            # After each store: whoever ends a run of an hour keeps what it has measured.
+            options.json.write_text(json.dumps(run, indent=2) + "\n")
     print(f"{about['machine']}; load {about['load_before'][0]:.1f} to {about['load_after'][0]:.1f}")
     print(about["versions"])
     if about["load_before"][0] > 0.5:
         print("The machine was busy. Of what waits for the disk not even the ratios mean much.")
     print()
     print(report(rows, verdicts))
-    targets = [
-        {"store": v.store, "what": v.what, "wanted": f"{v.sign} {v.wanted:g}", "got": v.got,
-         "reached": v.reached}
-        for v in verdicts
-    ]  # fmt: skip
-    run = {"about": about, "results": rows, "targets": targets}
-    if options.json:
-        options.json.write_text(json.dumps(run, indent=2) + "\n")
     if options.plots:
         try:
             _draw(run, options.plots)
@@ -128,6 +124,19 @@ def main() -> None:
             errors.append(str(error))
     if errors:
         sys.exit("\n".join(["FAILED", *errors]))
+
+
+def _judged(
+    about: dict[str, Any], rows: list[Row], absent: dict[str, _Absent]
+) -> tuple[dict[str, Any], list[Verdict]]:
+    """Return what the JSON of a run holds, and its targets with what was reached."""
+    verdicts = judge(rows, absent)
+    targets = [
+        {"store": v.store, "what": v.what, "wanted": f"{v.sign} {v.wanted:g}", "got": v.got,
+         "reached": v.reached}
+        for v in verdicts
+    ]  # fmt: skip
+    return {"about": about, "results": rows, "targets": targets}, verdicts
 
 
 def _draw(run: Any, folder: Path) -> None:
