@@ -15,7 +15,7 @@ from typing import Any
 from .location import Place
 from .talks import Command
 
-__all__ = ["FRESH", "Wire"]
+__all__ = ["FRESH", "Wire", "packer"]
 
 FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
 
@@ -31,7 +31,7 @@ class Wire:
         self._cut_off, self._overdue = kinds.ConnectionError, kinds.TimeoutError
         self._busy = threading.Lock()
         self._connection = place.connection(limit)
-        self._pack = _packer(self._connection)
+        self._pack = packer(self._connection)
         self._limit = limit
         self._used = 0.0
         self._line: _Line | None = None
@@ -161,7 +161,7 @@ class Wire:
         self._connection.disconnect()
 
 
-def _packer(connection: Any) -> Callable[[Command], Sequence[bytes]]:
+def packer(connection: Any) -> Callable[[Command], Sequence[bytes]]:
     """Return what makes the bytes of a command of bytes, str and int."""
     try:
         from hiredis import pack_command

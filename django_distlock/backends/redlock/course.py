@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from ..redis.wires import packer
 from .asking import Answers, NotAskedError, Operation, Round
 from .nodes import OWED, PATIENCE, Cluster, Progress
 from .waiting import Turn, rooms
@@ -66,6 +67,10 @@ class Course:
         self._wires = wires
         self._sleep, self._glance = sleep, glance
         self._open, self._together = connect, together
+        self._pack_one = packer(wires[0].connection)
+
+    def _pack(self, commands: Iterable[tuple[Any, ...]]) -> bytes:
+        return b"".join(part for command in commands for part in self._pack_one(command))
 
     def carry_out(self, operation: Operation[T]) -> Steps[T]:
         """Carry an operation out, round by round."""
@@ -83,7 +88,7 @@ class Course:
         if round_.after:
             yield self._sleep, (round_.after,)
         progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
-        packed = b"".join(self._wires[0].connection.pack_commands(round_.commands()))
+        packed = self._pack(round_.commands())
         yield from self._ask(progress, progress.asked, packed)
         yield from self._read(progress, packed)
         if rest := progress.rest():
@@ -174,9 +179,9 @@ class Course:
     def _load(self, progress: Progress, number: int, packed: bytes) -> Steps[None]:
         """Send a node the script, and the question once more."""
         wire = self._wires[number]
-        load = wire.connection.pack_command("SCRIPT", "LOAD", progress.round.script.source)
+        load = self._pack([("SCRIPT", "LOAD", progress.round.script.source)])
         try:
-            yield wire.send, (b"".join(load), 1)
+            yield wire.send, (load, 1)
             yield wire.send, (packed, len(progress.round.calls))
         except self._failures as error:
             yield from self._give_up(progress, number, error)
@@ -207,7 +212,7 @@ class Course:
             wire = self._wires[number]
             if wire.owed:
                 continue
-            packed = b"".join(wire.connection.pack_commands(turn.commands()))
+            packed = self._pack(turn.commands())
             try:
                 if not wire.connection.is_connected:
                     yield wire.connect, (turn.patience,)
