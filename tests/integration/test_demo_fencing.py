@@ -8,7 +8,7 @@ import pytest
 
 from testproject.settings import SQLITE
 from tests.integration import new_database
-from tests.integration.test_demo import Shop
+from tests.integration.shops import Shop
 from tests.servers import databases
 
 

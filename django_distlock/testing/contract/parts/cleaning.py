@@ -107,6 +107,7 @@ class Cleaning(ContractBase):
     async def test_what_was_used_lately_is_left(self, world: World) -> None:
         """Remove nothing that is younger than asked for: neither released nor run out."""
         a, b = world.actor(), world.actor()
+        await b.clean(self.backend(), older_than=3600)  # what others have left here
         released = await a.take(self.lock(world.name("released")))
         await a.release(released)
         await a.take(self.lock(world.name("expired"), ttl=self.short, renew=False))
