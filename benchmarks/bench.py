@@ -63,6 +63,10 @@ class Bench:
         mine = self.store.backend
         return [each for each in self.adapters if each.kind == "ours" and each.backend == mine]
 
+    def leases(self, wanted: int) -> int:
+        """Return how many leases to take where ``wanted`` are more than the store is good for."""
+        return min(wanted, self.store.most_leases)
+
     def row(self, measure: str, subject: Subject, **figures: Any) -> Row:
         """Return a line of the result."""
         who = {"store": self.store.name, "adapter": subject.name, "kind": subject.kind}

@@ -65,7 +65,8 @@ def by_leases(bench: Bench) -> list[Row]:
     rows = []
     for adapter in bench.ours[:1]:
         # All of the memory first: leases that were renewed end in the store later, by themselves.
-        taken = [per_lease(bench, leases) for leases in bench.growth_leases]
+        numbers = dict.fromkeys(bench.leases(leases) for leases in bench.growth_leases)
+        taken = [per_lease(bench, leases) for leases in numbers]
         for memory in taken:
             work = renewed(bench, memory["leases"], bench.growth_renewing)
             rows.append(bench.row("growth-leases", adapter, **{**work, **memory}))

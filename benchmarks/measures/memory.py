@@ -19,10 +19,11 @@ def memory(bench: Bench) -> list[Row]:
     """Measure, in two processes, what Python allocated and by how much the process grew."""
     if not bench.ours:
         return []
-    bench.say(f"memory of {bench.held} leases")
+    leases = bench.leases(bench.held)
+    bench.say(f"memory of {leases} leases")
     # In the store by the first of them: what is released leaves a little behind.
-    figures = per_lease(bench, bench.held)
-    grown, _ = in_child(_hold, bench.held, False, bench.store)
+    figures = per_lease(bench, leases)
+    grown, _ = in_child(_hold, leases, False, bench.store)
     return [bench.row("memory", bench.ours[0], **figures, rss_kb=grown // 1024)]
 
 

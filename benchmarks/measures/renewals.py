@@ -18,7 +18,8 @@ def renewals(bench: Bench) -> list[Row]:
     """Hold 50,000 leases for longer than their ttl, and count those that are lost."""
     if not bench.ours:
         return []
-    return [bench.row("renewals", bench.ours[0], **renewed(bench, bench.renewed, bench.renewing))]
+    leases = bench.leases(bench.renewed)
+    return [bench.row("renewals", bench.ours[0], **renewed(bench, leases, bench.renewing))]
 
 
 def renewed(bench: Bench, leases: int, seconds: float) -> dict[str, Any]:

@@ -18,6 +18,8 @@ class Store(ABC):
     """The backend of the alias ``default``."""
     in_client: ClassVar[bool] = False
     """Whether its work is done, and counted, in the clients' own processes."""
+    most_leases: ClassVar[int] = 1_000_000
+    """How many leases at most one process takes, and renews, within minutes."""
     has_tables: ClassVar[bool] = True
     """Whether it is a database, in which rows of the application's own can be saved."""
 

@@ -17,6 +17,7 @@ class OneConsul(Store):
     name = "consul"
     backend = "consul"
     has_tables = False
+    most_leases = 3000  # each waits for the disk when it is taken, and is renewed by itself
 
     def __init__(self) -> None:
         # Without this it counts for ten seconds only.

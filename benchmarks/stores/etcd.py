@@ -17,6 +17,7 @@ class OneEtcd(Store):
     name = "etcd"
     backend = "etcd"
     has_tables = False
+    most_leases = 3000  # each waits for the disk when it is taken, and is renewed by itself
 
     def __init__(self) -> None:
         self.server = Etcd(heartbeat=100, durable=True)

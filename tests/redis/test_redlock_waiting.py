@@ -12,7 +12,7 @@ import pytest
 from django_distlock import Lock, LockTimeoutError, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, waiting
 from django_distlock.backends.redlock.asking import room
-from django_distlock.backends.redlock.waiting import SAFETY, turn
+from django_distlock.backends.redlock.waiting import FEW, SAFETY, SELDOM, Crowd, turn
 from django_distlock.flow import QUEUE_LIMIT
 from tests.backends.tools import lock_alias
 from tests.redlock import NODES
@@ -204,3 +204,30 @@ def test_a_turn_ends_with_the_wait() -> None:
     assert turn("k", 1.0, 0.05).seconds == 0.05
     assert not turn("k", 1.0, 0.05).is_whole
     assert turn("k", 1.0, 5.0).is_whole
+
+
+def test_of_many_waiters_each_asks_more_seldom() -> None:
+    """Keep the nodes from being asked in vain by hundreds, and the note alive that they wait."""
+    assert 0.8 * 2 * SAFETY <= turn("k", 1.0, None, 2 * FEW).seconds <= 2 * SAFETY
+    assert SELDOM * 0.8 * SAFETY <= turn("k", 1.0, None, 1000).seconds <= SELDOM * SAFETY
+    assert SELDOM * SAFETY * 1000 < waiting._NOTED
+    assert turn("k", 0.1, None, 1000).seconds <= 0.12
+
+
+def test_a_crowd_is_counted_by_its_name() -> None:
+    crowd = Crowd()
+    with crowd.joined("a") as first, crowd.joined("a") as second, crowd.joined("b") as other:
+        assert (first, second, other) == (1, 2, 1)
+    with crowd.joined("a") as again:
+        assert again == 1
+    assert not crowd._waiting
+
+
+def test_who_waits_is_counted() -> None:
+    """Count a waiter as long as it waits, and no longer."""
+    with lock_alias("own", BACKEND=BACKEND, LOCATION=[node.url for node in NODES]):
+        with own():
+            waiter = Waiter("sync")
+            soon(lambda: backend()._crowd._waiting[backend().key(NAME)] == 1)
+        waiter.join()
+        assert not backend()._crowd._waiting

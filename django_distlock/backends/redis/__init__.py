@@ -19,6 +19,7 @@ from . import checks, errors, options
 from .aclients import AsyncClient, AsyncNodeClient, Full
 from .clients import Client, NodeClient
 from .cluster import AsyncClusterClient, ClusterClient
+from .keys import tag_of
 from .location import locate, require_redis
 from .looking import Looking
 from .replicas import replicated
@@ -146,9 +147,9 @@ class RedisBackend(Looking):
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         """Renew those of one tag by one script, so in 64 commands at the most for each 32,000."""
         ours: dict[str, bool] = {}
-        by_tag: dict[bytes, list[Claim]] = defaultdict(list)
+        by_tag: dict[int, list[Claim]] = defaultdict(list)
         for claim in claims:
-            by_tag[self._way.keys(claim).index].append(claim)
+            by_tag[tag_of(claim.key)].append(claim)
         for same in by_tag.values():
             for start in range(0, len(same), BATCH):
                 some = same[start : start + BATCH]

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TAGS", "Keys", "digest_of", "index_of", "keys_of"]
+__all__ = ["TAGS", "Keys", "digest_of", "index_of", "keys_of", "record_of", "tag_of"]
 
 TAGS: Final = 64
 """Hash tags: so many nodes can share the locks of a cluster, each script keeping to one of them."""
@@ -29,8 +29,18 @@ class Keys:
 def keys_of(base: str, key: str) -> Keys:
     """Return the keys of a claim's key, 64 hexadecimal digits."""
     digest = digest_of(key)
-    start = _start(base, int(key[:2], 16) % TAGS)
+    start = _start(base, tag_of(key))
     return Keys(start + digest, start + b"i", start + b"q:" + digest, digest, start)
+
+
+def record_of(base: str, key: str) -> bytes:
+    """Return the record's key alone, of one of very many claims."""
+    return _start(base, tag_of(key)) + digest_of(key)
+
+
+def tag_of(key: str) -> int:
+    """Return the number of a claim's hash tag."""
+    return int(key[:2], 16) % TAGS
 
 
 def digest_of(key: str) -> bytes:
@@ -46,5 +56,6 @@ def index_of(base: str, tag: int) -> bytes:
     return _start(base, tag) + b"i"
 
 
+@functools.lru_cache(1024)
 def _start(base: str, tag: int) -> bytes:
     return f"{base}:{{{tag:02d}}}:".encode("utf-8", "surrogatepass")

@@ -97,7 +97,6 @@ def words_of(name: str, note: str) -> str:
     return f"{readable(name)}\n{short_note(note)}"
 
 
-@functools.lru_cache(256)
 def short_owner(owner: str) -> bytes:
     """Return an owner of 32 hexadecimal digits in 22 letters, any other behind a sign."""
     try:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...values import Claim, Grant, Refusal
-from .keys import Keys, index_of, keys_of
+from .keys import index_of, keys_of, record_of
 from .records import kept, long_note, short_owner, words_of
 from .talks import Command, Talk, load, run
 
@@ -44,10 +44,6 @@ class Scripted:
         self._renew = load("redis_renew")
         self._clean = load("redis_clean")
 
-    def keys(self, claim: Claim) -> Keys:
-        """Return the keys of a claim."""
-        return keys_of(self._base, claim.key)
-
     def acquire(self, claim: Claim, join: bool, *more: Command) -> Talk[Any]:
         """Attempt once, and queue with ``join`` when another holds the name.
 
@@ -59,8 +55,9 @@ class Scripted:
         """Return the one command of `acquire`, packed, for a server that knows the script."""
         owner = short_owner(claim.owner)
         words = words_of(claim.name, claim.note).encode()
-        return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
-            _head(self._acquire.sha, 7, self._base, claim.key),
+        return b"%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
+            _call(self._acquire.sha, 7),
+            _names(self._base, claim.key),
             len(owner),
             owner,
             len(words),
@@ -99,8 +96,9 @@ class Scripted:
     def release_at_once(self, claim: Claim) -> bytes:
         """Return the one command of `release`, packed, for a server that knows the script."""
         owner = short_owner(claim.owner)
-        return b"%b$%d\r\n%b\r\n%b" % (
-            _head(self._release.sha, 3, self._base, claim.key),
+        return b"%b%b$%d\r\n%b\r\n%b" % (
+            _call(self._release.sha, 3),
+            _names(self._base, claim.key),
             len(owner),
             owner,
             _rest(self._retention, _GRANT),
@@ -116,7 +114,8 @@ class Scripted:
         args: list[Any] = []
         for claim in claims:
             args += short_owner(claim.owner), ms(claim.ttl)
-        answers = yield from run(self._renew, [self.keys(claim).record for claim in claims], args)
+        records = [record_of(self._base, claim.key) for claim in claims]
+        answers = yield from run(self._renew, records, args)
         return [answer == 1 for answer in answers]
 
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
@@ -146,12 +145,17 @@ def _words(*words: bytes | str | int) -> bytes:
     return b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in packed)
 
 
+@functools.cache
+def _call(sha: str, args: int) -> bytes:
+    """Return how the command of a script begins that is given so many arguments."""
+    return b"*%d\r\n%b" % (args + 6, _words("EVALSHA", sha))
+
+
 @functools.lru_cache(1024)
-def _head(sha: str, args: int, base: str, key: str) -> bytes:
-    """Return what comes before the arguments in a script's command for a name."""
+def _names(base: str, key: str) -> bytes:
+    """Return the keys of a name, as each of the scripts is given them."""
     keys = keys_of(base, key)
-    names = _words("EVALSHA", sha, 3, keys.record, keys.index, keys.queue)
-    return b"*%d\r\n%b" % (args + 6, names)
+    return _words(3, keys.record, keys.index, keys.queue)
 
 
 # What comes after the arguments that differ.

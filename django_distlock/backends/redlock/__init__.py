@@ -76,6 +76,7 @@ class RedlockBackend(BaseLockBackend):
         # The fastest of the nodes' clocks, less ours: what lets all draw the same token.
         self._ahead: float | None = None
         self._contended = waiting.Contended()
+        self._crowd = waiting.Crowd()
 
     # -- operations: what is done, whoever carries it out -----------------------------------------
 
@@ -195,13 +196,16 @@ class RedlockBackend(BaseLockBackend):
         if self._contended.take(claim.key):
             time.sleep(min(limit, waiting.MAKE_WAY))
             return True
-        return self._rings.wait(waiting.turn(self._names.lock(claim.key), limit, left))
+        with self._crowd.joined(claim.key) as count:
+            return self._rings.wait(waiting.turn(self._names.lock(claim.key), limit, left, count))
 
     async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
         if self._contended.take(claim.key):
             await asyncio.sleep(min(limit, waiting.MAKE_WAY))
             return True
-        return await self._arings.wait(waiting.turn(self._names.lock(claim.key), limit, left))
+        with self._crowd.joined(claim.key) as count:
+            turn = waiting.turn(self._names.lock(claim.key), limit, left, count)
+            return await self._arings.wait(turn)
 
     # -- for the layers above ---------------------------------------------------------------------
 
@@ -228,6 +232,7 @@ class RedlockBackend(BaseLockBackend):
 
     def forget_parent(self) -> None:
         super().forget_parent()
+        self._crowd = waiting.Crowd()
         self.cluster.forget_parent()
         self._rings.forget_parent()
         self._arings.forget_parent()

@@ -8,17 +8,23 @@ or was taken by one who died, costs the others no more than `SAFETY`.
 from __future__ import annotations
 
 import random
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .asking import room
 from .nodes import Cluster
 
-__all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Turn", "rooms", "turn"]
+__all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Crowd", "Turn", "rooms", "turn"]
 
 SAFETY = 0.25
 """Seconds after which who waits asks all the same: a dead holder wakes nobody."""
+FEW, SELDOM = 16, 3
+"""Of more waiters of one process for one name each asks the more seldom, up to that many times: so
+that it is known all the time that somebody waits (`_NOTED`)."""
 WAITING = 64
 """How many threads of an alias, or tasks of an event loop, block at the same time; others poll."""
 MAKE_WAY = 0.001
@@ -52,12 +58,15 @@ class Turn:
         ]
 
 
-def turn(key: str, limit: float, left: float | None) -> Turn:
+def turn(key: str, limit: float, left: float | None, waiting: int = 1) -> Turn:
     """Return how long to block, with a ``limit`` and ``left`` seconds of the wait.
 
-    Spread out, so that those who wait for a dead holder's lock do not all ask at once.
+    Spread out, so that those who wait for a dead holder's lock do not all ask at once. Of many that
+    are ``waiting`` in this process each asks the more seldom, so that one of them asks as soon, and
+    the nodes are not kept busy by being asked in vain.
     """
-    seconds = SAFETY * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, hides nothing
+    seconds = SAFETY * min(max(1.0, waiting / FEW), SELDOM)
+    seconds *= random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, hides nothing
     if limit < seconds:
         seconds = limit + random.uniform(0, 0.02)  # noqa: S311 - no secret
     if left is not None:
@@ -76,6 +85,28 @@ def rooms(cluster: Cluster, key: str) -> Iterator[int]:
     for number in range(last, last - len(nodes), -1):
         if nodes[number % len(nodes)].down is None:
             yield number % len(nodes)
+
+
+class Crowd:
+    """How many of this process wait for each name."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+
+    @contextmanager
+    def joined(self, key: str) -> Iterator[int]:
+        """Count one more during the block, which is told how many there are."""
+        with self._mutex:
+            self._waiting[key] += 1
+            count = self._waiting[key]
+        try:
+            yield count
+        finally:
+            with self._mutex:
+                self._waiting[key] -= 1
+                if not self._waiting[key]:
+                    del self._waiting[key]
 
 
 class Contended:
