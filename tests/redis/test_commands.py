@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from django_distlock import Lock, lock
+from django_distlock.backends.redis.scripted import SAFETY
 from tests.redis.tools import Opener
 from tests.servers import Redis
 
@@ -97,8 +98,9 @@ def test_commands_an_acquisition(
     began = time.monotonic()
     with heard(server) as commands:
         take(made, takers)
-    # Each of those who wait looks once a second by itself.
-    looks = takers * math.ceil(time.monotonic() - began) if takers > 1 else 0
+    # Each of those who wait looks four times a second by itself: it blocks, and asks.
+    turns = math.ceil((time.monotonic() - began) / (0.8 * SAFETY))
+    looks = 2 * takers * turns if takers > 1 else 0
     each = 2 if takers == 1 else 5
     assert len(commands) >= 2 * takers * ROUNDS
     assert len(commands) <= each * takers * ROUNDS + looks

@@ -118,6 +118,14 @@ class TestWaiting:
             taken.append(waiter.join() - released)
         assert sorted(taken)[2] < QUEUE_LIMIT / 3, taken
 
+    def test_who_waits_is_counted(self, way: str) -> None:
+        """Count a waiter as long as it waits, and no longer."""
+        with own():
+            waiter = Waiter(way)
+            soon(lambda: backend()._crowd._waiting[backend().key(NAME)] == 1)
+        waiter.join()
+        assert not backend()._crowd._waiting
+
     def test_all_wait_at_one_node(self, way: str) -> None:
         with own():
             waiters = [Waiter(way) for _ in range(3)]
@@ -221,13 +229,3 @@ def test_a_crowd_is_counted_by_its_name() -> None:
     with crowd.joined("a") as again:
         assert again == 1
     assert not crowd._waiting
-
-
-def test_who_waits_is_counted() -> None:
-    """Count a waiter as long as it waits, and no longer."""
-    with lock_alias("own", BACKEND=BACKEND, LOCATION=[node.url for node in NODES]):
-        with own():
-            waiter = Waiter("sync")
-            soon(lambda: backend()._crowd._waiting[backend().key(NAME)] == 1)
-        waiter.join()
-        assert not backend()._crowd._waiting
