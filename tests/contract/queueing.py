@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from django.utils import timezone
+
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import parse
@@ -40,7 +42,13 @@ class QueueingBackend(LocMemBackend):
                     queue.pop(claim.owner, None)
                     return answer
             queue.setdefault(claim.owner, threading.Event())
-            return Refusal()
+            return Refusal(self._left(claim), queue=True)
+
+    def _left(self, claim: Claim) -> float | None:
+        info = super().inspect(claim.name)
+        if info is None or info.expires_at is None:
+            return None
+        return (info.expires_at - timezone.now()).total_seconds()
 
     def _holds(self, claim: Claim) -> bool:
         info = super().inspect(claim.name)
@@ -59,17 +67,18 @@ class QueueingBackend(LocMemBackend):
         with self._order:
             return self._queues.get(claim.key, {}).get(claim.owner) or threading.Event()
 
-    def pause(self, claim: Claim, seconds: float) -> None:
-        # A lease that runs out wakes nobody here, so the pause is not made longer.
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
         event = self._event(claim)
-        event.wait(seconds)
+        event.wait(limit)
         event.clear()
+        return True
 
-    async def apause(self, claim: Claim, seconds: float) -> None:
-        event, end = self._event(claim), time.monotonic() + seconds
+    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        event, end = self._event(claim), time.monotonic() + limit
         while not event.is_set() and time.monotonic() < end:
             await asyncio.sleep(0.002)
         event.clear()
+        return True
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         return self.try_acquire(claim, limit)
