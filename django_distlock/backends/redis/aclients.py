@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...loops import PerLoop
 from .location import Place
-from .talks import Begin, Command, Talk, one, several
+from .talks import Begin, Command, Talk, one, packer, several
 
 __all__ = ["AsyncClient", "AsyncNodeClient", "AsyncWire", "Full", "acarry_out"]
 
@@ -65,6 +65,7 @@ class AsyncWire:
         self._said, self._overdue = kinds.ResponseError, kinds.TimeoutError
         self._place, self._limit = place, limit
         self._connection = place.aconnection(limit)
+        self._pack = packer(self._connection)
         self._used = 0.0
 
     async def send(self, commands: Sequence[Command]) -> None:
@@ -78,8 +79,7 @@ class AsyncWire:
         if not connection.is_connected:
             await self._place.adirect(connection, self._limit)
             await connection.connect()
-        packed = [part for command in commands for part in connection.pack_command(*command)]
-        await connection.send_packed_command(packed, check_health=False)
+        await connection.send_packed_command([self._pack(commands)], check_health=False)
 
     async def receive(self) -> Any:
         """Return the next answer; raise it if it is an error of the server's."""

@@ -7,12 +7,12 @@ of the server's among them. All of a talk goes over one connection.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-__all__ = ["Begin", "Command", "Script", "Talk", "load", "one", "run", "several"]
+__all__ = ["Begin", "Command", "Script", "Talk", "load", "one", "packer", "run", "several"]
 
 T = TypeVar("T")
 
@@ -33,6 +33,17 @@ def load(name: str) -> Script:
     """Return a script of the package's ``lua`` folder."""
     text = files("django_distlock.backends").joinpath("lua", f"{name}.lua").read_text()
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def packer(connection: Any) -> Callable[[Iterable[Command]], bytes]:
+    """Return what makes the bytes of commands of bytes, str and int."""
+    try:
+        from hiredis import pack_command
+    except ImportError:
+        pack = connection.pack_command
+        return lambda commands: b"".join(part for each in commands for part in pack(*each))
+    # redis-py asks each word for its type before it calls the same function.
+    return lambda commands: b"".join(map(pack_command, commands))
 
 
 def one(command: Command) -> Talk[Any]:

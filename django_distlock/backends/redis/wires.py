@@ -8,14 +8,14 @@ long; they are used where it has another parser than that of hiredis.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
 from .location import Place
-from .talks import Command
+from .talks import Command, packer
 
-__all__ = ["FRESH", "Wire", "packer"]
+__all__ = ["FRESH", "Wire"]
 
 FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
 
@@ -63,7 +63,7 @@ class Wire:
             connection.connect()
             self._line = _line_of(connection)
 
-    def _send(self, packed: Sequence[bytes], limit: float) -> None:
+    def _send(self, packed: bytes, limit: float) -> None:
         """Send; ``limit`` counts for each step of sending and receiving."""
         now = monotonic()
         if self._line is None or now - self._used > FRESH:
@@ -73,11 +73,11 @@ class Wire:
             self._line[0].settimeout(limit)
         self._used = now
         if (line := self._line) is None:
-            self._connection.send_packed_command(packed, check_health=False)
+            self._connection.send_packed_command([packed], check_health=False)
             return
         try:
             # At once: each call would let go of the interpreter, and wait for it behind others.
-            line[0].sendall(packed[0] if len(packed) == 1 else b"".join(packed))
+            line[0].sendall(packed)
         except TimeoutError as error:
             raise self._overdue(f"timeout writing to {self._place.shown}") from error
         except OSError as error:
@@ -116,7 +116,7 @@ class Wire:
 
         Raises the answer if it is an error of the server's.
         """
-        packed = (command,) if isinstance(command, bytes) else self._pack(command)
+        packed = command if isinstance(command, bytes) else self._pack((command,))
         with self._busy:
             try:
                 self._send(packed, limit)
@@ -137,8 +137,7 @@ class Wire:
         """Send all commands, then read all answers; errors of the server's are among them."""
         with self._busy:
             try:
-                packed = [part for command in commands for part in self._pack(command)]
-                self._send(packed, limit)
+                self._send(self._pack(commands), limit)
                 answers = [self._receive() for _ in commands]
             except BaseException:
                 self.drop()
@@ -159,17 +158,6 @@ class Wire:
         """Close the connection; the next command opens it anew."""
         self._line = None
         self._connection.disconnect()
-
-
-def packer(connection: Any) -> Callable[[Command], Sequence[bytes]]:
-    """Return what makes the bytes of a command of bytes, str and int."""
-    try:
-        from hiredis import pack_command
-    except ImportError:
-        pack = connection.pack_command
-        return lambda command: pack(*command)
-    # redis-py asks each word for its type before it calls the same function.
-    return lambda command: (pack_command(command),)
 
 
 _Line = tuple[Any, Any, Any]

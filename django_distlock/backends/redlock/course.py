@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ..redis.wires import packer
+from ..redis.talks import packer
 from .asking import Answers, NotAskedError, Operation, Round
 from .nodes import OWED, PATIENCE, Cluster, Progress
 from .waiting import Turn, rooms
@@ -67,10 +67,7 @@ class Course:
         self._wires = wires
         self._sleep, self._glance = sleep, glance
         self._open, self._together = connect, together
-        self._pack_one = packer(wires[0].connection)
-
-    def _pack(self, commands: Iterable[tuple[Any, ...]]) -> bytes:
-        return b"".join(part for command in commands for part in self._pack_one(command))
+        self._pack = packer(wires[0].connection)
 
     def carry_out(self, operation: Operation[T]) -> Steps[T]:
         """Carry an operation out, round by round."""
