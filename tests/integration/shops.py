@@ -97,7 +97,7 @@ class Shop:
         return found
 
     def is_held(self) -> bool:
-        """Tell whether any lock is held; at once, unlike `state`, which starts a program."""
+        """Tell whether SQLite's table has a held lock; at once: `state` starts a program."""
         with closing(sqlite3.connect(self.database["NAME"])) as connection:
             [(count,)] = connection.execute(
                 "SELECT count(*) FROM distlock_lock WHERE expires > ?", [time.time_ns() // 1000]

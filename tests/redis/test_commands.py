@@ -101,6 +101,8 @@ def test_commands_an_acquisition(
     # Each of those who wait looks four times a second by itself: it blocks, and asks.
     turns = math.ceil((time.monotonic() - began) / (0.8 * SAFETY))
     looks = 2 * takers * turns if takers > 1 else 0
-    each = 2 if takers == 1 else 5
+    each = 2 if takers == 1 else 4
+    asked = len(commands) - 2 * commands.count("BLPOP")  # without waits
     assert len(commands) >= 2 * takers * ROUNDS
     assert len(commands) <= each * takers * ROUNDS + looks
+    assert asked <= 3 * takers * ROUNDS
