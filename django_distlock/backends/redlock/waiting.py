@@ -91,7 +91,8 @@ class Crowd:
     """How many of this process wait for each name."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        # Re-entrant: the handler of a signal may wait for a lock, too.
+        self._mutex = threading.RLock()
         self._waiting: Counter[str] = Counter()
 
     @contextmanager
