@@ -215,10 +215,12 @@ _PG_ROOM: Final = Room(
     },
 )
 
-# Rows that somebody is about to take are left to him. In a CTE, so that it is run once only.
+# Rows that somebody is about to take are left to him. An array, so that it is made once and looked
+# up in the index: a join of two parts of the table, about which the planner knows little after a
+# large cleaning, became a loop in a loop (24 s for 10,000 rows, and 0.05 s so).
 _PG_REMOVE: Final = """
-WITH idle AS (SELECT digest FROM distlock_lock WHERE digest IN ({keys}) FOR UPDATE SKIP LOCKED)
-DELETE FROM distlock_lock l USING idle WHERE l.digest = idle.digest
+DELETE FROM distlock_lock WHERE digest = ANY(ARRAY(
+  SELECT digest FROM distlock_lock WHERE digest IN ({keys}) FOR UPDATE SKIP LOCKED))
    AND """
 
 # clock_timestamp(), because now() is the start of the transaction. An UPDATE that finds the row
