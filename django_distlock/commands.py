@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
@@ -117,13 +117,19 @@ def locked_command(
 
 
 @contextmanager
-def alone(guard: Lock, *, held: int = HELD, caller: Caller | None = None) -> Iterator[Lease]:
+def alone(
+    guard: Lock,
+    *,
+    held: int = HELD,
+    caller: Caller | None = None,
+    ended_by: Sequence[int] = (signal.SIGTERM,),
+) -> Iterator[Lease]:
     """Run a block of a command under a lock, and have what goes wrong end it by its exit code.
 
     ``held`` is the exit code when somebody else holds the lock; ``caller`` is whom
-    the lock shows.
+    the lock shows; ``ended_by`` are the signals that end the block, by 128 + their number.
     """
-    with _ended_by_sigterm():
+    with _ended_by(ended_by):
         try:
             with taken_by(caller):
                 lease = flow.run(guard._obtain(UNSET, None))
@@ -148,23 +154,29 @@ def alone(guard: Lock, *, held: int = HELD, caller: Caller | None = None) -> Ite
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end the program as an exception does, so that the lock is freed."""
+def _ended_by(signals: Sequence[int]) -> Iterator[None]:
+    """Have signals end the program as an exception does, so that the lock is freed.
+
+    SIGINT too by SystemExit: a KeyboardInterrupt that has passed through code made from text, such
+    as a dataclass, ends CPython by the signal, whatever the exit code asked for.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
     main = threading.current_thread() is threading.main_thread()
-    # Whoever handles it already has a reason to.
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
+    before = {number: signal.getsignal(number) for number in signals} if main else {}
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    # Whoever handles one already has a reason to.
+    ours = {number: handler for number, handler in before.items() if handler in usual}
+    for number in ours:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is end:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in ours.items():
+            if signal.getsignal(number) is end:
+                signal.signal(number, handler)
 
 
 def _close_broken_connections() -> None:

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,18 @@ def catches(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     [mask] = [row.split()[1] for row in status.splitlines() if row.startswith("SigCgt:")]
     return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def rests(pid: int) -> bool:
+    """Tell whether a process has used no CPU for 0.3 s: it has begun to wait."""
+
+    def now() -> tuple[str, list[str]]:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return stat[0], stat[11:13]  # state; ticks of the program and of the system
+
+    before = now()
+    time.sleep(0.3)
+    return before == now() and before[0] == "S"
 
 
 # -- what is run ---------------------------------------------------------------------------------
@@ -199,8 +212,8 @@ def test_ended_while_it_waits(store: str, name: str, number: int) -> None:
     with hold_elsewhere(name, using=store) as holder:
         with started("runlocked", name, "--using", store, "--wait", "60", "--", "true") as running:
             assert soon(lambda: catches(running.pid, signal.SIGTERM), LIMIT)
-            with suppress(subprocess.TimeoutExpired):  # most likely it waits by then
-                running.wait(0.3)
+            # Not in the middle of an import, which Python does not leave without a word.
+            assert soon(lambda: rests(running.pid), LIMIT)
             running.send_signal(number)
             assert end(running) == (128 + number, "", "")
         # And it has left nothing that stands in the way of others.

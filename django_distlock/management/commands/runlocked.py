@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ N ended it, 127 when there is no such command, 126 when it cannot be run; 75 (or
 when somebody else holds the lock, 69 when the store failed, 70 when the lock was lost. The command
 finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in its environment.
 """
+
+
+ENDED_BY = (signal.SIGTERM, signal.SIGINT)  # while we wait: the command is not begun then
 
 
 class Command(BaseCommand):
@@ -82,7 +86,7 @@ class Command(BaseCommand):
         guard = self._guard(options)
         program = ["/bin/sh", "-c", " ".join(command)] if options["shell"] else command
         try:
-            with alone(guard, held=options["on_contention"]) as lease:
+            with alone(guard, held=options["on_contention"], ended_by=ENDED_BY) as lease:
                 child = Child(program, kill_after=options["kill_after"])
                 code = child.run(lease, _environment(lease))
         except (InvalidLockBackendError, InvalidLockError) as error:
@@ -91,8 +95,6 @@ class Command(BaseCommand):
             if options["verbosity"] > 0:
                 raise
             sys.exit(error.returncode)
-        except KeyboardInterrupt:
-            sys.exit(130)  # while we waited: the command was not begun
         if code:
             sys.exit(code)
 
