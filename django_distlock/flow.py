@@ -162,11 +162,7 @@ def acquire(
                 turn = _at_most(left, QUEUE_LIMIT, answer)
                 if (yield Pause(store, "queue", (claim, turn, left), claim.name)):
                     continue
-            pause = next(delays)
-            if isinstance(answer, Grant):
-                # Too late. Again while what made it slow, say a new connection, is still there.
-                pause = min(pause, claim.ttl / 4)
-            yield Pause(store, "pause", (claim, _at_most(left, pause, answer)), claim.name)
+            yield Pause(store, "pause", (claim, _sleep(left, delays, answer)), claim.name)
     except GeneratorExit:
         # Nobody drives us any more, so no step of ours would be carried out.
         abandon(claim)
@@ -190,8 +186,12 @@ def _patience(store: Store, left: float | None) -> float:
     return min(store.command_timeout, max(left, store.least_patience))
 
 
+def _sleep(left: float | None, delays: Iterator[float], answer: object) -> float:
+    """Return how long to pause: the next delay, but not past the wait or the holder's lease."""
+    return _at_most(left, next(delays), answer)
+
+
 def _at_most(left: float | None, seconds: float, answer: object) -> float:
-    """Return how long to pause, but not past the wait or the holder's lease."""
     if isinstance(answer, Refusal) and answer.remaining is not None and answer.remaining > 0:
         seconds = min(seconds, answer.remaining + 0.001)
     if left is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count, repeat
+from itertools import count
 
 import pytest
 
@@ -99,15 +99,6 @@ def test_a_grant_that_came_after_its_deadline_is_not_returned() -> None:
     asked = drive.clock()
     drive.grant(7)
     assert drive.result == Granted(7, drive.deadline(asked))
-
-
-@pytest.mark.parametrize(("delay", "pause"), [(60.0, TTL / 4), (0.5, 0.5)])
-def test_after_a_late_grant_it_is_asked_again_before_the_store_is_cold(
-    delay: float, pause: float
-) -> None:
-    """A session that the server has ended would have to be opened again, as slowly as before."""
-    drive = ByHand(wait=600.0, delays=repeat(delay)).grant(took=TTL).expect("pause")
-    assert drive.step.args[1] == pause
 
 
 def test_a_grant_just_within_the_drift_allowance_is_too_late() -> None:
