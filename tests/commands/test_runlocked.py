@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,19 @@ import pytest
 from django_distlock import lock, locks
 from django_distlock.testing import hold_elsewhere
 from tests.backends.tools import STORES, database_alias, elsewhere, lock_alias, soon, unreachable
-from tests.commands.tools import COMMAND, LIMIT, NoTokens, Ran, end, line, run, started
+from tests.commands.tools import (
+    COMMAND,
+    LIMIT,
+    NoTokens,
+    Ran,
+    catches,
+    end,
+    gone,
+    line,
+    rests,
+    run,
+    started,
+)
 
 STORE = STORES[0]
 
@@ -51,33 +62,6 @@ def python(program: str) -> list[str]:
 
 def is_held(name: str, using: str = STORE) -> bool:
     return locks[using].call("inspect", name) is not None
-
-
-def gone(pid: int) -> bool:
-    """Tell whether a process has ended; one that nobody has waited for yet has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def catches(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler for a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    [mask] = [row.split()[1] for row in status.splitlines() if row.startswith("SigCgt:")]
-    return bool(int(mask, 16) >> (number - 1) & 1)
-
-
-def rests(pid: int) -> bool:
-    """Tell whether a process has used no CPU for 0.3 s: it has begun to wait."""
-
-    def now() -> tuple[str, list[str]]:
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return stat[0], stat[11:13]  # state; ticks of the program and of the system
-
-    before = now()
-    time.sleep(0.3)
-    return before == now() and before[0] == "S"
 
 
 # -- what is run ---------------------------------------------------------------------------------

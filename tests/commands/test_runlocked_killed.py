@@ -6,8 +6,8 @@ import os
 import signal
 
 from django_distlock import lock
-from tests.commands.test_runlocked import STORE, gone
-from tests.commands.tools import line, started
+from tests.commands.test_runlocked import STORE
+from tests.commands.tools import gone, line, started
 
 
 def test_the_lock_ends_and_the_command_has_the_older_token(name: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from django.core.management import CommandError, call_command
@@ -81,3 +83,32 @@ def end(process: subprocess.Popen[str], stdin: str = "") -> tuple[int, str, str]
     """Wait for the end of a process; return its exit code and what it printed last."""
     out, err = process.communicate(stdin, timeout=LIMIT)
     return process.returncode, out, err
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what /proc tells of a process, from its state on (see proc(5))."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def gone(pid: int) -> bool:
+    """Tell whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        return _stat(pid)[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def catches(pid: int, number: int) -> bool:
+    """Tell whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [mask] = [row.split()[1] for row in status.splitlines() if row.startswith("SigCgt:")]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def rests(pid: int) -> bool:
+    """Tell whether a process has used no CPU for 0.3 s: it has begun to wait."""
+    before = _stat(pid)
+    time.sleep(0.3)
+    after = _stat(pid)
+    # The state; the ticks of the program and of the system.
+    return before[0] == after[0] == "S" and before[11:13] == after[11:13]
