@@ -121,7 +121,7 @@ class RowOnServer(OnServer):
 
     # A new session may be needed, and PostgreSQL's driver knows no limit on connecting below 2 s.
     round_trip = 1.0
-    least = 1.0  # a busy machine may take 0.2 s for each of many questions
+    least = 0.2
     _twins: ClassVar[list[RowBackend]] = []
 
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:
