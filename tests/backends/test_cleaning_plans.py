@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_distlock.backends.row.postgresql import REMOVE
+from django_distlock.backends.row.postgresql import IDLE, REMOVE
 from django_distlock.backends.table.sql import POSTGRESQL
 from tests.backends.tools import STORES, database_alias
 
@@ -17,7 +17,6 @@ OLDER = 1_000_000
 
 of_the_table = POSTGRESQL.removing(KEYS, OLDER)
 of_rows = (REMOVE, {"keys": KEYS, "older": OLDER})
-
 
 FILL = {
     "distlock_lock": "INSERT INTO distlock_lock SELECT lpad(to_hex(n), 64, '0'), 'n', '', 1, 1, -1,"
@@ -65,3 +64,14 @@ def test_no_loop_in_a_loop(
         for table in tables:
             cursor.execute(f"SELECT count(*) FROM {table}")
             assert cursor.fetchone() == (0,)
+
+
+@pytest.mark.parametrize("store", [store for store in STORES if store == "postgresql"])
+def test_tokens_are_looked_up(store: str, database: str) -> None:
+    """A page of rows with their tokens, which were joined in a loop, too."""
+    with connections[database].cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE) {IDLE}", {"older": OLDER, "after": "", "size": 2_000})
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "rows=2000 " in plan
+    assert "Index Cond: ((digest)::text = (r.digest)::text)" in plan
+    assert "Join Filter: ((t.digest)" not in plan

@@ -98,22 +98,21 @@ SELECT r.digest, r.name, s.owner, (t.classid::bigint << 32) | t.objid::bigint, s
   JOIN pg_locks t ON t.locktype = 'advisory' AND t.pid = s.session AND t.objsubid = 1 AND t.granted
        AND t.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 END: Final = f"SELECT pg_terminate_backend(h.session::int) FROM ({HELD}) h WHERE"
-_USED: Final = "greatest(r.token, t.token) + 1"
+# A question for each row and arrays, both looked up in the index, and no joins of the tables: a
+# planner that knows little of them makes such joins loops in loops.
+_USED: Final = """greatest(r.token, (
+    SELECT t.token FROM distlock_row_token t WHERE t.digest = r.digest)) + 1"""
+_GOES: Final = "digest = ANY(ARRAY(SELECT digest FROM idle))"
 IDLE: Final = f"""
 SELECT r.digest, x.transactionid IS NULL AND {_USED} <= {PG_NOW} - %(older)s
-  FROM distlock_row r LEFT JOIN distlock_row_token t ON t.digest = r.digest
-       LEFT JOIN pg_locks x ON x.locktype = 'transactionid'
+  FROM distlock_row r LEFT JOIN pg_locks x ON x.locktype = 'transactionid'
        AND x.transactionid = r.xmax AND x.mode = 'ExclusiveLock' AND x.granted
  WHERE r.digest > %(after)s ORDER BY r.digest LIMIT %(size)s"""
-# Both, under the row's lock. Judged by the row and the token as they are then. Arrays, looked up in
-# the index, and no joins: a planner that knows little of the tables makes them loops in loops.
-_GOES: Final = "digest = ANY(ARRAY(SELECT digest FROM idle))"
+# Both, under the row's lock. Judged by the row and the token as they are then.
 REMOVE: Final = f"""WITH locked AS MATERIALIZED (
   SELECT digest, token FROM distlock_row WHERE digest = ANY(%(keys)s) FOR UPDATE SKIP LOCKED),
 idle AS MATERIALIZED (
-  SELECT digest FROM locked r WHERE greatest(token, (
-    SELECT t.token FROM distlock_row_token t WHERE t.digest = r.digest)) + 1
-    <= {PG_NOW} - %(older)s),
+  SELECT digest FROM locked r WHERE {_USED} <= {PG_NOW} - %(older)s),
 token AS (DELETE FROM distlock_row_token WHERE {_GOES})
 DELETE FROM distlock_row WHERE {_GOES}"""
 TIDY: Final = """DELETE FROM distlock_row_session
