@@ -11,6 +11,8 @@ from typing import Any
 import redis
 
 LIMIT = 20
+LONG = 60
+"""Seconds; for what waits for the broker to deliver again, which it looks for every 10 s."""
 
 
 class Board:
@@ -18,9 +20,7 @@ class Board:
 
     def __init__(self) -> None:
         url = os.environ["DISTLOCK_TEST_BROKER"].rpartition("/")[0] + "/5"
-        self.client: Any = redis.Redis.from_url(
-            url, decode_responses=True, socket_timeout=LIMIT + 5
-        )
+        self.client: Any = redis.Redis.from_url(url, decode_responses=True, socket_timeout=LONG + 5)
 
     def say(self, tag: str, word: str) -> None:
         """Add a word to what is said under ``tag``."""
@@ -34,9 +34,9 @@ class Board:
         """Return the words with the processes that said them."""
         return [tuple(json.loads(each)) for each in self.client.lrange(f"said:{tag}", 0, -1)]
 
-    def pass_gate(self, tag: str) -> None:
+    def pass_gate(self, tag: str, limit: float = LIMIT) -> None:
         """Wait until the gate is opened once more."""
-        if self.client.blpop([f"gate:{tag}"], timeout=LIMIT) is None:
+        if self.client.blpop([f"gate:{tag}"], timeout=limit) is None:
             raise TimeoutError(tag)
 
     def open_gate(self, tag: str, times: int = 1) -> None:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django_distlock import LockNotAcquiredError
 from django_distlock.contrib.celery import current_lease, locked_task
 from tests.celery.app import app
-from tests.celery.board import Board
+from tests.celery.board import LIMIT, LONG, Board
 
 ALIASES: list[str] = [
     alias for alias in ("sqlite", "postgresql", "mariadb", "redis") if alias in settings.DISTLOCKS
@@ -23,11 +23,11 @@ MIN_HOLD = 1.2
 Decorator = Callable[[Callable[..., Any]], Any]
 
 
-def held_up(tag: str) -> str:
+def held_up(tag: str, limit: float = LIMIT) -> str:
     """Say that the task is there, wait until it may go on, and say that it ends."""
     board = Board()
     board.say(tag, "begin")
-    board.pass_gate(tag)
+    board.pass_gate(tag, limit)
     current_lease().check()
     board.say(tag, "end")
     return f"done by {os.getpid()}"
@@ -114,11 +114,11 @@ class Tasks:
 
         @task("late", once=True, acks_late=True, on_contention="skip", ttl=4)
         def late(tag: str) -> str:
-            return held_up(tag)
+            return held_up(tag, LONG)
 
         @task("late plain", acks_late=True, on_contention="retry")
         def late_plain(tag: str) -> str:
-            return held_up(tag)
+            return held_up(tag, LONG)
 
         @task("retried", once=True, autoretry_for=(OSError,), retry_kwargs={"countdown": 1})
         def retried(tag: str) -> str:

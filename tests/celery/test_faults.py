@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery.exceptions import WorkerLostError
 
+from tests.celery.board import LONG
 from tests.celery.sending import LIMIT, send
 from tests.celery.test_once import holder_of, wait_until_free
 
@@ -71,7 +72,7 @@ def test_a_killed_worker(everywhere: list[Any], board: Board, tag: str, start: S
     for each in results:
         board.open_gate(each)
     for each, result in results.items():
-        assert result.get(timeout=LIMIT).startswith("done")
+        assert result.get(timeout=LONG).startswith("done")
         board.wait_for(each, "begin", "begin", "end")
     for number, task in enumerate(late):
         wait_until_free(task, f"{tag}{number}")
@@ -86,7 +87,7 @@ def test_a_message_delivered_twice_runs_once_at_a_time(
     time.sleep(1.1)
     start(visibility=1, concurrency=len(tasks))
     states = dict.fromkeys(results, "")
-    end = time.monotonic() + LIMIT
+    end = time.monotonic() + LONG
     while set(states.values()) != {"RETRY"}:  # the second worker was refused, and comes again
         assert time.monotonic() < end, states
         states = {each: result.state for each, result in results.items()}

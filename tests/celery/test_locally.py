@@ -180,6 +180,44 @@ def come_again(ttl: float, why: LockNotAcquiredError | str) -> float:
     return float(countdown)
 
 
+def test_what_is_held_up_by_itself_is_never_dropped(name: str) -> None:
+    """A message that was delivered again comes again until its first run has ended."""
+    app = Celery("delivered", broker="memory://", set_as_current=False)
+    sent: list[dict[str, Any]] = [Ticket(name, "owner", "1").added_to({})]
+
+    def published(sender: Any, headers: dict[str, Any], **more: Any) -> None:
+        sent.append(headers)
+
+    def body(key: str) -> str:
+        return "done"
+
+    options: dict[str, Any] = {"using": "locmem", "app": app, "once": True}
+    decorate: Any = locked_task("{key}", on_contention="skip", default="skipped", **options)
+    task = decorate(body)
+
+    def delivered(*, again: bool) -> Any:
+        told: dict[str, Any] = {"headers": sent[-1], "delivery_info": {"redelivered": again}}
+        task.push_request(id="1", args=(name,), called_directly=False, is_eager=False, **told)
+        try:
+            return task.run(name)
+        finally:
+            task.pop_request()
+
+    before_task_publish.connect(published)
+    try:
+        with hold_elsewhere(name, using="locmem"):
+            for again in (True, False, False):
+                with pytest.raises(Retry):
+                    delivered(again=again)
+        assert delivered(again=False) == "done"
+    finally:
+        before_task_publish.disconnect(published)
+        app.close()
+    assert [Ticket.of(each, "1") for each in sent[1:]] == [
+        Ticket(name, "", "1", waits) for waits in (1, 2, 3)
+    ]
+
+
 def test_a_task_that_calls_itself_is_told(app: Celery, name: str) -> None:
     @locked_task("{key}", using="locmem", app=app, once=True)
     def task(key: str) -> None:

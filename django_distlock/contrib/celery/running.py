@@ -123,9 +123,10 @@ def _contended(
 ) -> Any:
     request = task.request
     here = request.called_directly or request.is_eager  # there is nobody who would run it later
-    # One that was delivered before is held up by itself, by a run that was killed: never dropped.
+    # One that was delivered before is held up by itself, by a run that was killed or still goes on:
+    # never dropped, however often it was sent again for that.
     ticket = Ticket.of(request.headers, request.id) if spec.once else None
-    itself = ticket is not None and bool(ticket.owner)
+    itself = ticket is not None and bool(ticket.owner or ticket.waits)
     if (spec.on_contention == "retry" or itself) and not here:
         raise _again(spec, task, error)
     if callable(spec.on_contention):
