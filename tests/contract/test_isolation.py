@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
 from tests.conftest import SERVERS
 from tests.contract.connections import sockets_in_use
+from tests.contract.test_contract import RowOnServer
 from tests.servers import chosen
 
 ASKED = {
@@ -44,6 +45,13 @@ class AtLevel(Exclusion, Fencing, Waiting):
         assert said.lower().replace("-", " ") == level
 
 
+class RowAtLevel(AtLevel):
+    """Rows locked by FOR UPDATE: a grant may need a new session."""
+
+    round_trip = RowOnServer.round_trip
+    least = RowOnServer.least
+
+
 if "postgresql" in chosen():
 
     class TestPostgreSQLRepeatableRead(AtLevel):
@@ -66,12 +74,12 @@ if "postgresql" in chosen():
 
         alias = "version-postgresql serializable"
 
-    class TestRowOnPostgreSQLRepeatableRead(AtLevel):
+    class TestRowOnPostgreSQLRepeatableRead(RowAtLevel):
         """Rows locked by FOR UPDATE, on PostgreSQL at REPEATABLE READ."""
 
         alias = "row-postgresql repeatable read"
 
-    class TestRowOnPostgreSQLSerializable(AtLevel):
+    class TestRowOnPostgreSQLSerializable(RowAtLevel):
         """Rows locked by FOR UPDATE, on PostgreSQL at SERIALIZABLE."""
 
         alias = "row-postgresql serializable"
@@ -99,12 +107,12 @@ if "mariadb" in chosen():
 
         alias = "version-mariadb serializable"
 
-    class TestRowOnMariaDBRepeatableRead(AtLevel):
+    class TestRowOnMariaDBRepeatableRead(RowAtLevel):
         """Rows locked by FOR UPDATE, on MariaDB at REPEATABLE READ."""
 
         alias = "row-mariadb repeatable read"
 
-    class TestRowOnMariaDBSerializable(AtLevel):
+    class TestRowOnMariaDBSerializable(RowAtLevel):
         """Rows locked by FOR UPDATE, on MariaDB at SERIALIZABLE."""
 
         alias = "row-mariadb serializable"
