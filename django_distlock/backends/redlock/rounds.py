@@ -146,28 +146,20 @@ def renew(
     A node that was restarted without its data, or was away for longer than the ttl, has lost it.
     Only by a quorum's yes it is ours for sure, so that nobody else can have it.
     """
-    calls = [(names.lock(c.key), c.owner, _ms(c.ttl)) for c in claims]
+    keys = [names.lock(claim.key) for claim in claims]
+    pairs = [word for claim in claims for word in (claim.owner, _ms(claim.ttl))]
 
     def decided(answers: Answers) -> bool:
-        return all(
-            _tally(_of(answers, number), _is_renewed).verdict is not Verdict.OPEN
-            for number in range(len(calls))
-        )
+        return Verdict.OPEN not in _renewed(answers, len(claims))
 
-    answers = yield Round(script("renew"), calls, limit, decided, keys=1)
-    ours = []
-    for number in range(len(claims)):
-        verdict = _tally(_of(answers, number), _is_renewed).verdict
+    answers = yield Round(script("renew"), [(*keys, *pairs)], limit, decided, keys=len(keys))
+    verdicts = _renewed(answers, len(claims))
+    for number, verdict in enumerate(verdicts):
         if verdict in (Verdict.DOWN, Verdict.SPLIT):
             raise QuorumError(report(_of(answers, number), node, _renew_vote))
-        ours.append(verdict is Verdict.YES)
-    lost = [_lost(_of(answers, number)) if ours[number] else {} for number in range(len(claims))]
-    for number in {number for each in lost for number in each}:
-        calls = [
-            _words(names, claim, each[number], RESTORED)
-            for claim, each in zip(claims, lost, strict=True)
-            if number in each
-        ]
+    ours = [verdict is Verdict.YES for verdict in verdicts]
+    for number, missing in _missing(answers, ours).items():
+        calls = [_words(names, claims[each], missing[each], RESTORED) for each in missing]
         yield Round(script("restore"), calls, min(limit, UNDO), nodes=[number], patient=False)
     return ours
 
@@ -206,13 +198,34 @@ def _granted(answer: Any) -> bool:
     return bool(answer[0])
 
 
-def _is_renewed(answer: Any) -> bool:
-    return int(answer) > 0
+def _tokens(answer: Answer) -> list[int] | None:
+    """Return what a node said of each of the claims; None where it said nothing of them."""
+    if not isinstance(answer, list) or isinstance(answer[0], Exception):
+        return None
+    return [int(word) for word in answer[0].split()]
 
 
 def _of(answers: Answers, number: int) -> Answers:
-    """Return the answers to one of the calls, as if it had been the only one."""
-    return [[each[number]] if isinstance(each, list) else each for each in answers]
+    """Return what was said of one of the claims, as if it had been the only one."""
+    said = map(_tokens, answers)
+    return [
+        answer if tokens is None else [tokens[number]]
+        for answer, tokens in zip(answers, said, strict=True)
+    ]
+
+
+def _renewed(answers: Answers, claims: int) -> list[Verdict]:
+    """Return what the votes on each of so many claims come to."""
+    said = [tokens for tokens in map(_tokens, answers) if tokens is not None]
+    silent = answers.count(None)
+    yes = [0] * claims
+    if said:
+        yes = [sum(token > 0 for token in row) for row in zip(*said, strict=True)]
+    failed = len(answers) - len(said) - silent
+    comes_to = {
+        each: Tally(len(answers), each, len(said) - each, failed).verdict for each in set(yes)
+    }
+    return [comes_to[each] for each in yes]
 
 
 def _said(answer: Answer, is_yes: Callable[[Any], bool]) -> bool:
@@ -247,11 +260,16 @@ def _refused(answers: Answers) -> list[Any]:
     return [each for each in said if not isinstance(each, Exception) and not each[0]]
 
 
-def _lost(answers: Answers) -> dict[int, int]:
-    """Return the nodes where a renewed lock is missing, each with its token."""
-    said = [each[0] if isinstance(each, list) else None for each in answers]
-    tokens = [int(each) for each in said if isinstance(each, int) and each > 0]
-    return {i: max(tokens) for i, each in enumerate(said) if each == -1}
+def _missing(answers: Answers, ours: Sequence[bool]) -> dict[int, dict[int, int]]:
+    """Return the nodes that have lost locks of ours: by claim, the highest token of the others."""
+    said = {node: tokens for node, each in enumerate(answers) if (tokens := _tokens(each))}
+    missing: dict[int, dict[int, int]] = {}
+    for node, tokens in said.items():
+        for number, token in enumerate(tokens):
+            if token == -1 and ours[number]:
+                highest = max(each[number] for each in said.values())
+                missing.setdefault(node, {})[number] = highest
+    return missing
 
 
 # -- telling people --------------------------------------------------------------------------------
