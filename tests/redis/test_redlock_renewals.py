@@ -18,6 +18,7 @@ from django_distlock.values import Claim
 from tests.claims import claim, granted
 from tests.redlock import NODES
 
+
 @pytest.fixture
 def backend() -> RedlockBackend:
     """Return the alias that has its locks on three nodes."""
