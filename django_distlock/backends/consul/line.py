@@ -24,6 +24,7 @@ __all__ = ["Line"]
 STALLED: Final = 1.0
 """Seconds for which a free lock is left to the first in line: then that one counts as dead."""
 CONTENDED: Final = 1.0  # seconds for which a process believes that there still is a line
+SHORTEST: Final = 0.002  # seconds of a question that is still worth its while
 SHARE: Final = 0.94  # of a blocking query's time: Consul adds up to a sixteenth of it
 
 
@@ -188,7 +189,7 @@ class Line:
         end = self.clock() + turn
         while not place.ready:
             left = end - self.clock()
-            if left <= 0.002:
+            if left <= SHORTEST:
                 break
             watched = place.ahead[-1] if place.ahead else paths.lock
             words = (f"index={place.index}", f"wait={max(1, int(left * SHARE * 1000))}ms")
@@ -207,5 +208,5 @@ class Line:
                 if over is not None and over <= 0:
                     break
                 if over is not None:
-                    end = min(end, self.clock() + over + 0.001)
+                    end = min(end, self.clock() + over + SHORTEST + 0.001)
         return True

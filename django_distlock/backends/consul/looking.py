@@ -12,7 +12,7 @@ from ...values import Cleaned, CleanPolicy, Holder, LockInfo, Note
 from .calls import Api, Talk, op
 from .holds import now_ms
 from .line import Line
-from .records import Entry, Paths, State, paths_of, state_of
+from .records import Entry, Paths, State, state_of
 
 __all__ = ["clean", "look", "names_of", "some_states"]
 
@@ -52,7 +52,7 @@ def _holder(place: bytes) -> Holder:
 
 def look(api: Api, line: Line, start: str, key: str) -> Talk[LockInfo | None]:
     """Look at one name."""
-    state = yield from api.look(paths_of(start, key))
+    state = yield from api.look(Paths(start, key))
     return info_of(key, state, line)
 
 
@@ -64,7 +64,7 @@ def some_states(api: Api, start: str, part: str) -> Talk[dict[str, State]]:
         key, slash, _ = each.key[len(start) :].partition("/")
         if slash:
             by_key[key].append(each)
-    return {key: state_of(paths_of(start, key), some, index) for key, some in by_key.items()}
+    return {key: state_of(Paths(start, key), some, index) for key, some in by_key.items()}
 
 
 def names_of(states: dict[str, State], line: Line) -> Iterator[LockInfo]:
@@ -109,7 +109,7 @@ def _clean_one(
         return False
     if policy.dry_run:
         return True
-    paths = paths_of(start, key)
+    paths = Paths(start, key)
     return (yield from _remove(api, paths, state))
 
 

@@ -15,7 +15,7 @@ from ...values import Claim, Grant, Refusal
 from .calls import MOST_OPS, Api, Op, Talk, Txn, op
 from .holds import Hold, Place, Ways, chunks
 from .line import Line
-from .records import Paths, Record, paths_of, stands_for
+from .records import Paths, Record, stands_for
 from .sessions import Sessions
 from .sights import Sights
 
@@ -51,7 +51,7 @@ class Protocol:
         """Attempt once, and with ``join`` stand in line when refused."""
         if claim.owner in self.holds and (yield from self.renew(claim, late=True)):
             return Grant(self.holds[claim.owner].token, claim.ttl)
-        paths = paths_of(self.start, claim.key)
+        paths = Paths(self.start, claim.key)
         place = self.line.places.get(claim.owner)
         if place is None:
             blind = not (join and self.line.is_contended(claim.key))
@@ -195,7 +195,7 @@ class Protocol:
 
     def _find(self, claim: Claim) -> Talk[Hold | None]:
         """Look for a lock that the owner holds by what another process or request has written."""
-        paths = paths_of(self.start, claim.key)
+        paths = Paths(self.start, claim.key)
         state = yield from self.api.look(paths, sure=True)
         record, lock = state.record, state.lock
         if not state.held or record is None or lock is None or record.owner != claim.owner:
@@ -238,7 +238,7 @@ class Protocol:
         self.line.places.pop(claim.owner, None)
         hold = yield from self._find(claim)
         freed = hold is not None and (yield from self._free(claim.key, hold))
-        paths = paths_of(self.start, claim.key)
+        paths = Paths(self.start, claim.key)
         state = yield from self.api.look(paths)
         for each in state.line:
             if stands_for(each.key, claim.owner):
@@ -254,12 +254,12 @@ class Protocol:
         """Leave the line with a claim that was refused."""
         place = self.line.places.pop(claim.owner, None)
         if place is not None:
-            yield from self.line.leave(paths_of(self.start, claim.key), place.key)
+            yield from self.line.leave(Paths(self.start, claim.key), place.key)
         return False
 
     def wait(self, claim: Claim, turn: float) -> Talk[bool]:
         """Wait in line for a turn."""
-        return (yield from self.line.wait(claim, paths_of(self.start, claim.key), turn))
+        return (yield from self.line.wait(claim, Paths(self.start, claim.key), turn))
 
     def reap(self, session: str) -> Talk[None]:
         """Free what a session holds of leases whose time is over: nobody else will."""

@@ -21,7 +21,6 @@ __all__ = [
     "State",
     "entry_of",
     "folder",
-    "paths_of",
     "place_of",
     "stands_for",
     "state_of",
@@ -36,28 +35,37 @@ PACKED: Final = b"\0z"
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The keys of one name."""
+    """The keys of one name; put together when asked for, as each lease would keep all of them."""
 
-    all: str
-    """What they begin with."""
-    lock: str
-    queue: str
-    """The mark that there is a line, so that nobody passes it by; its value is who came last."""
-    line: str
-    """What the keys of those in line begin with."""
+    start: str
+    """The folder of the alias."""
+    key: str
+    """That of the claim: 64 hexadecimal digits, of which 40 are enough."""
+
+    @property
+    def all(self) -> str:
+        """What they begin with."""
+        return f"{self.start}{self.key[:40]}/"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.all}lock"
+
+    @property
+    def queue(self) -> str:
+        """The mark that there is a line, which nobody passes by; its value is who came last."""
+        return f"{self.all}queue"
+
+    @property
+    def line(self) -> str:
+        """What the keys of those in line begin with."""
+        return f"{self.all}w/"
 
 
 def folder(root: str, prefix: str) -> str:
     """Return what all keys of an alias begin with; other PREFIXes have folders of their own."""
     digest = hashlib.sha256(prefix.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{root}/{PROTOCOL}/{digest[:16]}/"
-
-
-@functools.lru_cache(1024)
-def paths_of(start: str, key: str) -> Paths:
-    """Return the keys of a claim's key, 64 hexadecimal digits, of which 40 are enough."""
-    everything = f"{start}{key[:40]}/"
-    return Paths(everything, f"{everything}lock", f"{everything}queue", f"{everything}w/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,17 +70,32 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one claim: its own, and the bounds of all that ask for the same lock."""
+    """The keys of one claim; encoded when asked for, as each lease would keep all of them."""
 
-    own: str
-    first: str
-    end: str
+    root: str
+    """What the keys of the alias begin with."""
+    lock: str
+    owner: str
 
     @classmethod
     def of(cls, root: str, claim: Claim) -> Keys:
         """Return the keys of a claim under ``root``."""
-        line = f"{root}{claim.key}"
-        return cls(base64(f"{line}/{claim.owner}"), base64(f"{line}/"), base64(f"{line}0"))
+        return cls(root, claim.key, claim.owner)
+
+    @property
+    def own(self) -> str:
+        """The claim's own."""
+        return base64(f"{self.root}{self.lock}/{self.owner}")
+
+    @property
+    def first(self) -> str:
+        """From which on those lie that ask for the same lock."""
+        return base64(f"{self.root}{self.lock}/")
+
+    @property
+    def end(self) -> str:
+        """Before which they end."""
+        return base64(f"{self.root}{self.lock}0")
 
 
 def whole_line(root: str, digest: str = "") -> tuple[str, str]:

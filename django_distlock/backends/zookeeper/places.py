@@ -21,14 +21,15 @@ class Place:
 
     __slots__ = (
         "ahead",
+        "base",
         "due",
         "granted",
+        "key",
         "looked",
         "lost",
         "node",
         "note",
         "owner",
-        "path",
         "session",
         "stale",
         "token",
@@ -38,9 +39,10 @@ class Place:
         "watching",
     )
 
-    def __init__(self, owner: str, path: str, due: float) -> None:
+    def __init__(self, owner: str, base: str, key: str, due: float) -> None:
         self.owner = owner
-        self.path = path  # of the lock
+        self.base = base  # the path of all locks
+        self.key = key  # of the lock
         self.due = due  # when it is given up, by the clock, unless it is heard of before
         self.node = ""  # the name of its own node; none yet, or its answer was lost
         self.session: int | None = None  # whose node it is
@@ -48,13 +50,18 @@ class Place:
         self.granted = False
         self.lost = False  # its session was not sure to live, if only for a moment
         self.unsure = False  # a release was sent and not answered
-        self.ahead: list[str] = []  # the nodes before it, when it was looked at
+        self.ahead: tuple[str, ...] = ()  # the nodes before it, when it was looked at
         self.looked = 0.0  # when that was
         self.note = ""  # the holder's, if it was seen
         self.watching = ""  # the path of the node whose end it waits for
         self.watched = False  # that node was there, and its end will be told
         self.stale = False  # told that something has changed
         self.waker: Callable[[], None] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the lock; put together when asked for, as each lease would keep its own."""
+        return f"{self.base}/{self.key}"
 
     @property
     def whole(self) -> str:
@@ -64,7 +71,7 @@ class Place:
     def tell(self, *, deleted: bool) -> None:
         """Note what was told of the node before it, and wake who waits."""
         if deleted and len(self.ahead) == 1:
-            self.ahead = []  # nobody can have come before it since
+            self.ahead = ()  # nobody can have come before it since
         else:
             self.stale = True
         self.watching, self.watched = "", False

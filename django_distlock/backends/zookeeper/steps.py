@@ -65,7 +65,7 @@ class Steps:
             self._places.drop(place)
             place = None
         if place is None:
-            place = Place(claim.owner, self.path(claim), now + ASKING)
+            place = Place(claim.owner, self._base, claim.key, now + ASKING)
             self._places.add(place)
             children = yield from self._enter(place, claim)
         elif place.granted:
@@ -92,7 +92,7 @@ class Steps:
         if place.node not in names:  # somebody has removed it: begin at the end of the queue
             self._places.drop(place)
             return (yield from self.acquire(claim, join=join))
-        ahead = names[: names.index(place.node)]
+        ahead = tuple(names[: names.index(place.node)])
         place.looked = now
         if ahead != place.ahead:
             place.ahead = ahead
@@ -135,26 +135,26 @@ class Steps:
         request = creating(place.path, claim, self.acl())
         created = children = None
         for _ in range(TRIES):
-            made = [] if place.path in self._known else [self._container(place.path)]
+            made = [] if place.key in self._known else [self._container(place.path)]
             *_, created, children = yield [*made, request, K.GetChildren(place.path, None)]
             if not _is_missing(created):
                 path, stat = _sound(created)
-                self._know(place.path)
+                self._know(place.key)
                 place.node = path.rpartition("/")[2]
                 place.token, place.session = stat.czxid, stat.ephemeralOwner
                 if self._places.get(place.owner) is not place:
                     self._places.add(place)  # given up meanwhile, without a node to be removed
                 return children
-            self._known.discard(place.path)
+            self._known.discard(place.key)
             yield from self._make(place.path)
         _sound(created)
         return children
 
-    def _know(self, path: str) -> None:
-        if path not in self._known:
+    def _know(self, key: str) -> None:
+        if key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()  # which costs a request when they are used again
-            self._known.add(path)
+            self._known.add(key)
 
     def _container(self, path: str) -> Any:
         if self._containers:
