@@ -122,6 +122,15 @@ def test_one_who_was_broken_may_be_sure_until_its_next_renewal() -> None:
     assert kinds(calls) == {"two holders"}
 
 
+def test_one_who_is_stopped_before_its_acquisition_returns_is_not_sure_then() -> None:
+    late = call("acquire", 5.0, 6.5, 40, wait=0, sure=None)
+    other = [call("acquire", 6.1, 6.2, 50, wait=0, sure=6.2), call("check", 6.8, 6.9, 50)]
+    assert kinds([*history(), late, *other]) == set()
+    assert kinds([*history(), late, *other, call("check", 6.6, 6.7, 40)]) == {"two holders"}
+    sure = replace(late, facts=late.facts | {"sure": 6.5})
+    assert kinds([*history(), sure, *other]) == {"two holders"}
+
+
 def test_what_nobody_knows_is_no_violation() -> None:
     calls = [
         *history(),

@@ -78,8 +78,9 @@ class Hold:
 def holds(calls: Iterable[Call]) -> list[Hold]:
     """Return the holds of one name, by token.
 
-    A holder is sure when its acquisition has returned, and at the beginning of every check, renewal
-    and release that then succeeded: what holds later has held since the grant.
+    A holder is sure at the beginning of every check, renewal and release that then succeeded: what
+    holds later has held since the grant. So it is after its acquisition, at ``sure``, when it asks
+    its lease at once; None: stopped in between, it found out then that it was too late.
     """
     by_token: dict[int, list[Call]] = defaultdict(list)
     for call in calls:
@@ -87,9 +88,11 @@ def holds(calls: Iterable[Call]) -> list[Hold]:
             by_token[call.token].append(call)
     found = []
     for token, mine in sorted(by_token.items()):
-        granted = [call.end for call in mine if call.op == "acquire" and call.end is not None]
-        moments = [call.begin for call in mine if call.op in _SURE] + granted
-        found.append(Hold(token, min(moments), max(moments), tuple(mine)))
+        granted = [call.facts.get("sure", call.end) for call in mine if call.op == "acquire"]
+        moments = [call.begin for call in mine if call.op in _SURE]
+        moments += [moment for moment in granted if moment is not None]
+        if moments:
+            found.append(Hold(token, min(moments), max(moments), tuple(mine)))
     return found
 
 

@@ -77,7 +77,7 @@ class _Client:
         lease: Any = None
         with self._noted("acquire", plan, wait=plan.wait) as note:
             lease = self._lock(plan).acquire()
-            note.say(*_granted(lease), **_facts(lease))
+            note.say(*_granted(lease), **_facts(lease) | _sure(lease))
         if lease is None:
             return False
         told = _facts(lease)
@@ -103,7 +103,7 @@ class _Client:
             try:
                 async with asyncio.timeout(plan.cancel_after):
                     lease = await self._lock(plan).aacquire()
-                note.say(*_granted(lease), **_facts(lease))
+                note.say(*_granted(lease), **_facts(lease) | _sure(lease))
             except TimeoutError:
                 lease = None
                 note.say("info", error="cancelled")
@@ -135,3 +135,17 @@ def _facts(lease: Any) -> dict[str, Any]:
     if lease is None:
         return {}
     return {"token": lease.fencing_token, "owner": lease._hold.claim.owner}
+
+
+def _sure(lease: Any) -> dict[str, Any]:
+    """Return a moment at which the holder was sure: when it begins a check that then succeeds."""
+    from django_distlock import LockError
+
+    if lease is None:
+        return {}
+    moment = time.monotonic()
+    try:
+        lease.check()
+    except LockError:
+        return {"sure": None}
+    return {"sure": moment}
