@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from .adapter import Adapter, Kind
@@ -51,6 +51,8 @@ class Bench:
     growth_keys: tuple[int, ...] = (1, 1000, 100_000)
     growth_leases: tuple[int, ...] = GROWTH_LEASES
     growth_renewing: float = 35.0  # seconds
+    known: dict[object, dict[str, Any]] = field(default_factory=dict)
+    """What two measures ask for, by what was asked: it is measured for the first of them."""
 
     @property
     def waiting(self) -> list[Adapter]:
