@@ -19,7 +19,7 @@ if "consul" in chosen():
         """Three servers, all of which are named."""
 
         alias = "consul-cluster"
-        brief = 1.5
+        brief = kept = 1.5
         settles = 20.0  # a leader has to be elected before
         round_trip = 0.5  # each write is on the disks of two
 

@@ -19,7 +19,7 @@ class OnNodes(LockBackendContract):
 
     nodes: list[Redis]
     # A grant, or a renewal, takes some answers of each, and they share a few cores.
-    short, brief = 0.5, 1.5
+    short, brief, kept = 0.5, 1.5, 1.5
     _twins: ClassVar[list[BaseLockBackend]] = []
 
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:

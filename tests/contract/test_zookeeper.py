@@ -69,7 +69,7 @@ if "zookeeper" in chosen():
         """Three servers, all of which are stopped, or restarted one after the other."""
 
         alias = "zookeeper-cluster"
-        brief = 1.5
+        brief = kept = 1.5
         settles = 20.0  # a leader has to be elected before
         servers = CLUSTER[0].members
 

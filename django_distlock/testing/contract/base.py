@@ -89,6 +89,8 @@ class ContractBase:
     """Seconds; the shortest ttl with which the store can grant a lock at all, on a busy machine."""
     brief: ClassVar[float] = 0.5
     """Seconds; the ttl of leases that are renewed, and run out soon when nobody does it."""
+    kept: ClassVar[float] = 1.0
+    """Seconds; the ttl of leases that renewals must keep: a busy machine stands still for less."""
     settles: ClassVar[float] = 1.0
     """Seconds besides in which a store that was stopped carries out what was left to do."""
     hand_over: ClassVar[float] = 1.0

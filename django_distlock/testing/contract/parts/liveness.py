@@ -47,11 +47,11 @@ class Liveness(ContractBase):
     async def test_an_adopted_lease_outlives_its_taker(self, world: World) -> None:
         """Renew on when another has adopted the lease of a thread or task that has ended."""
         a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=self.brief)
+        lock = self.lock(world.name(), ttl=self.kept)
         lease = await a.take(lock)
         await b.do(lease.adopt)
         await a.close()
-        await asyncio.sleep(1.5 * self.brief)
+        await asyncio.sleep(1.2 * self.kept)
         lease.check()
         assert await c.acquire(lock, wait=0) is None
         await b.release(lease)
@@ -83,15 +83,15 @@ class Liveness(ContractBase):
         a = world.actor()
         name = world.name()
         async with Process(world.kind, self.alias) as process:
-            assert await process.acquire(name, ttl=self.brief, wait=10) is not None
-            await asyncio.sleep(2 * self.brief)  # it renews
+            assert await process.acquire(name, ttl=self.kept, wait=10) is not None
+            await asyncio.sleep(1.2 * self.kept)  # it renews
             assert await a.acquire(self.lock(name), wait=0) is None
             waiting = a.begin(self.lock(name), wait=20)
             await process.kill()
             killed = time.monotonic()
             lease = await waiting
         assert isinstance(lease, Lease)
-        assert time.monotonic() - killed <= self.ends_within(self.brief) + self.round_trip
+        assert time.monotonic() - killed <= self.ends_within(self.kept) + self.round_trip
         await a.release(lease)
 
     @needs("processes")
