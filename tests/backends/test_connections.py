@@ -274,9 +274,9 @@ if "postgresql" in SERVERS:
             with transaction.atomic(using="own"):
                 one_value("own", "id")
                 both.wait(10)
-                with lock(f"{name}:{number}", using=alias, ttl=0.6) as lease:
+                with lock(f"{name}:{number}", using=alias, ttl=1.0) as lease:
                     leases.append(lease)
-                    time.sleep(1.0)
+                    time.sleep(1.3)
                     lease.check()
 
         with pool(quiet) as alias:

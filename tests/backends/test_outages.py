@@ -84,8 +84,8 @@ def test_with_health_checks(own: Place, name: str) -> None:
 
 
 def test_the_watchdog_gets_over_an_ended_session(own: Place, name: str) -> None:
-    with lock(name, using="own", ttl=0.6) as lease:
-        end = time.monotonic() + 1.2
+    with lock(name, using="own", ttl=1.2) as lease:
+        end = time.monotonic() + 1.5
         while time.monotonic() < end:
             own.end_sessions()
             time.sleep(0.05)

@@ -144,13 +144,13 @@ def test_renewed_after_its_task_has_ended(case: Case, hold: str, name: str, cell
 
     @async_to_sync
     async def brief() -> None:
-        async with lock(name, using=hold, ttl=0.6):
+        async with lock(name, using=hold, ttl=1.0):
             pass
 
     with transaction.atomic(using=case.database):
         brief()
         cell.write(1)
         waiter = follow(name, hold, cell)
-        time.sleep(0.7)
+        time.sleep(1.3)
         stays(waiter)
     assert waiter.result() == 1

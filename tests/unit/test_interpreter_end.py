@@ -51,9 +51,9 @@ def look():
 """
     use = {
         "held": """
-lease = lock("a", ttl=0.06).acquire()
+lease = lock("a", ttl=0.9).acquire()
 import time
-time.sleep(0.1)
+time.sleep(1.1)
 lease.check()
 """,
         "lost": """

@@ -123,8 +123,8 @@ def test_its_thread_survives_what_goes_wrong(
 
 
 def test_a_lease_outlives_many_ttls(backend: UnitBackend) -> None:
-    with lock("a", using=backend.alias, ttl=0.2) as lease:
-        assert eventually(lambda: backend.count("renew") >= 8), "that is more than two ttls"
+    with lock("a", using=backend.alias, ttl=0.9) as lease:
+        assert eventually(lambda: backend.count("renew") >= 7), "that is more than two ttls"
         lease.check()
         assert backend.holds("a")
 
@@ -141,11 +141,11 @@ def test_a_lease_is_renewed_while_others_try_for_it_and_take_turns(backend: Unit
             time.sleep(0)
 
     threads = [threading.Thread(target=disturb) for _ in range(2)]
-    with lock("a", using=backend.alias, ttl=0.4) as lease:
+    with lock("a", using=backend.alias, ttl=0.9) as lease:
         for thread in threads:
             thread.start()
         try:
-            assert eventually(lambda: backend.calls.count(("renew", "a")) >= 8)
+            assert eventually(lambda: backend.calls.count(("renew", "a")) >= 4)
             lease.check()
         finally:
             done.set()
@@ -171,8 +171,8 @@ def test_a_renewal_that_fails_leaves_a_shorter_lease_that_is_renewed_in_time(
     assert lease is not None
     backend.after["renew"].append(Down("the answer was lost"))
     with pytest.raises(Exception, match="answer was lost"):
-        lease.renew(0.3)
-    assert lease.remaining() <= 0.3
+        lease.renew(0.9)
+    assert lease.remaining() <= 0.9
     assert eventually(lambda: backend.count("renew") > 1), "not renewed in time"
     assert not lease.lost
     assert lease.remaining() > 10
@@ -189,14 +189,14 @@ def test_a_hung_store_delays_neither_others_renewals_nor_its_own_losses(
     gate = hung.gates["renew"] = Gate()
     told = threading.Event()
     lost = lock("a", using=hung.alias, ttl=0.3).acquire()
-    kept = lock("a", using=sound.alias, ttl=0.3).acquire()
+    kept = lock("a", using=sound.alias, ttl=0.9).acquire()
     assert lost is not None
     assert kept is not None
     lost.on_lost(lambda lease: told.set())
     assert gate.entered.wait(LIMIT)
     assert told.wait(LIMIT), "the loss is told only when the store answers"
     assert not gate.open.is_set()
-    assert eventually(lambda: sound.count("renew") >= 6)
+    assert eventually(lambda: sound.count("renew") >= 4)
     kept.check()
     gate.open.set()
     drain(hung)
@@ -206,7 +206,7 @@ def test_a_hung_store_delays_neither_others_renewals_nor_its_own_losses(
 
 def test_a_dropped_lease_is_not_kept_alive(backend: UnitBackend) -> None:
     with without_gc():
-        lease = lock("a", using=backend.alias, ttl=0.3).acquire()
+        lease = lock("a", using=backend.alias, ttl=0.9).acquire()
         assert lease is not None
         seen = weakref.ref(lease._hold)
         assert eventually(lambda: backend.count("renew") >= 1)
@@ -333,7 +333,7 @@ def test_an_abandoned_claim_is_given_up_when_its_ttl_has_passed(
 def test_closing_an_alias_loses_its_leases_and_ends_its_worker() -> None:
     told: list[Lease] = []
     with opened() as backend:
-        lease = lock("a", using=backend.alias, ttl=0.3).acquire()
+        lease = lock("a", using=backend.alias, ttl=0.9).acquire()
         assert lease is not None
         lease.on_lost(told.append)
         assert eventually(lambda: backend.count("renew") >= 1)
@@ -344,5 +344,5 @@ def test_closing_an_alias_loses_its_leases_and_ends_its_worker() -> None:
     assert [lost.name for lost in told] == ["a"]
     assert eventually(lambda: worker._thread is None)
     renewals = backend.count("renew")
-    time.sleep(0.2)
+    time.sleep(0.4)
     assert backend.count("renew") == renewals

@@ -193,7 +193,7 @@ def test_a_store_that_fails_at_the_close_is_told(
 
 def test_who_sends_it_is_the_holder(streams: Streams) -> None:
     """The thread of the view may end: for such a holder nothing would be renewed."""
-    response = in_thread(lambda: streams.respond(ttl=0.6))
+    response = in_thread(lambda: streams.respond(ttl=0.9))
     pieces = iter(response)
     assert next(pieces) == b"one"
     renewed = len(streams.backend.batches)
