@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.measures.growth import STRIDE
-from tests.benchmarks.test_harness import ROOT, run
+from tests.benchmarks.test_harness import ROOT, check_hand_overs, run
 from tests.servers import chosen
 
 pytestmark = pytest.mark.timeout(300)  # they measure, beside whatever else runs
@@ -53,10 +53,8 @@ def test_growth_gives_all_its_numbers(store: str, tmp_path: Path) -> None:
 
 def _check_waiters(rows: list[dict[str, Any]]) -> None:
     assert [(row["waiters"], row["processes"]) for row in rows] == [(2, 2), (8, 4)]
-    for row in rows:
-        assert row["samples"] > 0
-        assert row["p99_us"] >= row["p50_us"] > 0
-        assert row["statements"] >= 2
+    check_hand_overs(rows)
+    assert all(row["p99_us"] >= row["p50_us"] > 0 for row in rows if row["samples"])
 
 
 def test_errors_of_many_waiters_are_counted_or_end_the_run() -> None:

@@ -9,7 +9,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Judged", "judge", "read"]
+__all__ = ["Heirs", "Judged", "judge", "read"]
+
+
+@dataclass(frozen=True)
+class Heirs:
+    """What it costs that a lock is handed to one who waits and was hit: there may be several."""
+
+    living: float = 0.0
+    """Seconds for which one who was hit is taken to be alive."""
+    turn: float = 0.0
+    """Seconds after which the lock goes from him to the next."""
 
 
 @dataclass
@@ -28,7 +38,7 @@ def read(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def judge(lines: Iterable[Mapping[str, Any]], most_gap: float) -> Judged:
+def judge(lines: Iterable[Mapping[str, Any]], most_gap: float, heirs: Heirs = Heirs()) -> Judged:
     """Judge: nobody sure while a later holder was, tokens that rise, no gap longer than that.
 
     A holder was sure at the moments that it wrote, each of them looked at before its check.
@@ -39,6 +49,7 @@ def judge(lines: Iterable[Mapping[str, Any]], most_gap: float) -> Judged:
     sure: dict[int, list[float]] = {}
     owners: dict[int, set[int]] = {}
     held: list[float] = []
+    struck: list[float] = []
     for line in lines:
         token = line.get("token", 0)
         match line["what"]:
@@ -48,6 +59,8 @@ def judge(lines: Iterable[Mapping[str, Any]], most_gap: float) -> Judged:
                 held.append(line["at"])
             case "held":
                 held.append(line["at"])
+            case "struck":
+                struck.append(line["at"])
             case "refused":
                 seen.refused += 1
                 if line["sure"]:
@@ -71,6 +84,7 @@ def judge(lines: Iterable[Mapping[str, Any]], most_gap: float) -> Judged:
             seen.faults.append(f"the token did not rise: {token}, then {later} at {begin}")
     for end, begin in pairwise(sorted(held)):
         seen.longest_gap = max(seen.longest_gap, begin - end)
-        if begin - end > most_gap:
+        turns = sum(end - heirs.living <= at <= begin for at in struck)
+        if begin - end > most_gap + turns * heirs.turn:
             seen.faults.append(f"nobody from {end} to {begin}: {begin - end:.3f} s")
     return seen

@@ -212,6 +212,8 @@ class Storm:
         if self.seer.holder() == pid:
             # Also one that was granted the lock and had not yet the time to write so.
             self.diary.write("held", of=pid, at=time.monotonic())
+        elif whom == "waiter":
+            self.diary.write("struck", of=pid, at=time.monotonic())
         if deed == "stop":
             self.stopped[pid] = time.monotonic() + TTL * random.uniform(*STOP)
         else:

@@ -20,7 +20,7 @@ from django_distlock.backends.table.serverdoor import room_of
 from django_distlock.backends.table.sql import MARIADB
 from tests.backends.tools import LIMIT, database_alias, sessions, soon
 from tests.conftest import SERVERS
-from tests.faults.judging import judge
+from tests.faults.judging import Heirs, judge
 from tests.faults.shares import SQL_STORMS
 from tests.faults.weather import SECONDS, begin, end
 
@@ -84,3 +84,12 @@ def test_the_judge_sees_each_fault() -> None:
         [line("died", 1, error="…")],
     ):
         assert len(judge(first + wrong, 1.0).faults) == 1, wrong
+
+
+def test_the_judge_waits_for_heirs_that_were_hit() -> None:
+    gap = [line("sure", 1, at=2.0), line("sure", 2, at=3.5)]
+    heirs = Heirs(living=0.5, turn=0.6)
+    for moments, faults in (([1.6], 0), ([3.0], 0), ([1.4], 1), ([3.6], 1), ([], 1)):
+        hits = [{"what": "struck", "pid": 7, "at": at} for at in moments]
+        assert len(judge(gap + hits, 1.0, heirs).faults) == faults, moments
+        assert len(judge(gap + hits, 1.0).faults) == 1, moments

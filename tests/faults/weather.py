@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.faults import storm
-from tests.faults.judging import judge, read
+from tests.faults.judging import Heirs, judge, read
 from tests.faults.shares import SHARE
 
 SHORT = 4.0
@@ -31,7 +31,12 @@ def begin(alias: str, folder: Path, **environment: str) -> subprocess.Popen[str]
 
 
 def end(
-    run: subprocess.Popen[str], folder: Path, grace: float, *, least: int = storm.GRANTS
+    run: subprocess.Popen[str],
+    folder: Path,
+    grace: float,
+    *,
+    least: int = storm.GRANTS,
+    heirs: Heirs = Heirs(),
 ) -> None:
     """Wait for the end of a storm; assert that nothing was wrong, and that it was one.
 
@@ -41,7 +46,7 @@ def end(
     assert run.returncode == 0
     told = json.loads(output)
     late = SWITCHES * told["late"]
-    seen = judge(read(folder / "log"), storm.TTL + grace + late)
+    seen = judge(read(folder / "log"), storm.TTL + grace + late, heirs)
     print(f"\n{told['hits']} {seen}, late by {told['late']:.3f} s")
     assert seen.faults == []
     assert set(told["codes"]) == {0}
