@@ -18,6 +18,7 @@ class OneZooKeeper(Store):
     name = "zookeeper"
     backend = "zookeeper"
     has_tables = False
+    most_leases = 3000  # each waits for the disk when it is taken, and is renewed by itself
 
     def __init__(self) -> None:
         words = ["-Dzookeeper.forceSync=yes", "-XX:TieredStopAtLevel=4", "-Xmx512m"]

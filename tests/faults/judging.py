@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Heirs", "Judged", "judge", "read"]
+__all__ = ["NO_HEIRS", "Heirs", "Judged", "judge", "read"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,10 @@ class Heirs:
     """Seconds for which one who was hit is taken to be alive."""
     turn: float = 0.0
     """Seconds after which the lock goes from him to the next."""
+
+
+NO_HEIRS = Heirs()
+"""Where a lock is granted to those alone who ask for it."""
 
 
 @dataclass
@@ -38,7 +42,7 @@ def read(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def judge(lines: Iterable[Mapping[str, Any]], most_gap: float, heirs: Heirs = Heirs()) -> Judged:
+def judge(lines: Iterable[Mapping[str, Any]], most_gap: float, heirs: Heirs = NO_HEIRS) -> Judged:
     """Judge: nobody sure while a later holder was, tokens that rise, no gap longer than that.
 
     A holder was sure at the moments that it wrote, each of them looked at before its check.

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.faults import storm
-from tests.faults.judging import Heirs, judge, read
+from tests.faults.judging import NO_HEIRS, Heirs, judge, read
 from tests.faults.shares import SHARE
 
 SHORT = 4.0
@@ -36,7 +36,7 @@ def end(
     grace: float,
     *,
     least: int = storm.GRANTS,
-    heirs: Heirs = Heirs(),
+    heirs: Heirs = NO_HEIRS,
 ) -> None:
     """Wait for the end of a storm; assert that nothing was wrong, and that it was one.
 

@@ -10,7 +10,7 @@ import pytest
 from django_distlock import locks
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.scripted import GRANT, PRESENCE, SAFETY
-from tests.faults.judging import Heirs
+from tests.faults.judging import NO_HEIRS, Heirs
 from tests.faults.shares import IN_REDIS
 from tests.faults.weather import SECONDS, begin, end
 from tests.redis.tools import keys
@@ -24,7 +24,7 @@ LEFT = 5.0  # seconds in which what the dead have left has to be gone
 def test_holders_and_waiters_killed_and_stopped(alias: str, server: Redis, tmp_path: Path) -> None:
     server.execute("FLUSHALL")
     # What was handed to one who stands still goes to the next when it was not claimed.
-    heirs = Heirs(PRESENCE, GRANT + SAFETY) if locks[alias].queues else Heirs()
+    heirs = Heirs(PRESENCE, GRANT + SAFETY) if locks[alias].queues else NO_HEIRS
     with begin(alias, tmp_path) as run:
         end(run, tmp_path, RedisBackend.grace, heirs=heirs)
     until = time.monotonic() + LEFT
