@@ -1,0 +1,238 @@
+"""What others do in ZooKeeper between two requests of one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from django_distlock.backends.zookeeper import ZooKeeperBackend
+from django_distlock.backends.zookeeper import steps as steps_module
+from django_distlock.backends.zookeeper.places import Place
+from django_distlock.backends.zookeeper.steps import TRIES, Talk
+from django_distlock.values import Claim, Grant, Refusal
+from tests.claims import claim, granted, refused
+from tests.servers import ZooKeeper
+from tests.zookeeper.tools import Opener, ask, line
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+T = TypeVar("T")
+
+LIMIT = 10.0
+
+
+def meddled(backend: ZooKeeperBackend, talk: Talk[T], meddle: Callable[[list[str]], None]) -> T:
+    """Carry an operation out; before each batch ``meddle`` is told the kinds of its requests."""
+    try:
+        batch = next(talk)
+        while True:
+            meddle([type(each).__name__ for each in batch])
+            batch = talk.send(backend._session.ask(batch, LIMIT))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def remove(backend: ZooKeeperBackend, mine: Claim, node: str) -> None:
+    """Remove a node of a lock's queue, as somebody would by hand."""
+    assert ask(backend, "Delete", f"{backend._steps.path(mine)}/{node}", -1) is True
+
+
+def node_of(backend: ZooKeeperBackend, mine: Claim) -> str:
+    """Return the name of a claim's node."""
+    (node,) = [each for each in line(backend, mine.name) if mine.owner in each]
+    return node
+
+
+def place_of(backend: ZooKeeperBackend, mine: Claim) -> Place:
+    """Return a claim's place."""
+    place = backend._places.get(mine.owner)
+    assert place is not None
+    return place
+
+
+def test_the_node_of_who_is_refused_is_gone_already(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    backend = opened(server.address, prefix=name)
+    other, mine = claim(backend, name), claim(backend, name)
+    granted(backend, other)
+
+    def meddle(asked: list[str]) -> None:
+        if "Delete" in asked:
+            remove(backend, mine, node_of(backend, mine))
+
+    answer = meddled(backend, backend._steps.acquire(mine, join=False), meddle)
+    assert isinstance(answer, Refusal)
+    assert backend._places.get(mine.owner) is None
+    assert backend.release(other)
+
+
+def test_a_place_that_was_given_up_while_its_node_was_made(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Know it again, as there is a node to be removed now."""
+    backend = opened(server.address, prefix=name)
+    mine = claim(backend, name)
+
+    def meddle(asked: list[str]) -> None:
+        if (place := backend._places.get(mine.owner)) and not place.node:
+            backend._places.drop(place)
+
+    answer = meddled(backend, backend._steps.acquire(mine, join=True), meddle)
+    assert isinstance(answer, Grant)
+    assert place_of(backend, mine).node == node_of(backend, mine)
+    assert backend.release(mine)
+    assert line(backend, name) == []
+
+
+def test_a_locks_node_that_goes_whenever_it_is_to_be_used(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Give up after some tries, and leave nothing."""
+    from kazoo.exceptions import NoNodeError
+
+    backend = opened(f"{server.address}/between{abs(hash(name))}")
+    before = claim(backend, name)
+    granted(backend, before)
+    assert backend.release(before)
+    mine = claim(backend, name)
+    path, base = backend._steps.path(mine), backend.facts.base
+    tried = 0
+
+    def meddle(asked: list[str]) -> None:
+        # The lock's own node is made along with ours, so what goes is the one above it.
+        nonlocal tried
+        if "GetChildren" in asked:
+            tried += 1
+            for gone in (path, base):
+                ask(backend, "Delete", gone, -1)
+
+    with pytest.raises(NoNodeError):
+        meddled(backend, backend._steps.acquire(mine, join=True), meddle)
+    assert tried == TRIES
+    backend.release(mine)
+    assert len(backend._places) == 0
+    granted(backend, mine)  # when nobody meddles any more
+    assert backend.release(mine)
+
+
+def test_no_more_locks_nodes_are_remembered_than_a_few(
+    server: ZooKeeper, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_module, "MOST_KNOWN", 2)
+    backend = opened(server.address, prefix=name)
+    for number in range(5):
+        mine = claim(backend, f"{name}{number}")
+        granted(backend, mine)
+        assert backend.release(mine)
+    assert 1 <= len(backend._steps._known) <= 2
+
+
+def test_a_node_that_bears_our_name_goes_while_it_is_looked_at(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    backend, old = opened(server.address, prefix=name), opened(server.address, prefix=name)
+    mine = claim(backend, name)
+    first = granted(old, mine)
+    # As if our request for it had been cut off, and the session had ended since.
+    backend._places.add(Place(mine.owner, backend.facts.base, mine.key, backend.clock() + 60))
+    node = node_of(backend, mine)
+
+    def meddle(asked: list[str]) -> None:
+        if asked == ["Exists"] and line(backend, name) == [node]:
+            remove(backend, mine, node)
+
+    answer = meddled(backend, backend._steps.acquire(mine, join=True), meddle)
+    assert isinstance(answer, Grant)
+    assert answer.fencing_token > first
+    assert line(backend, name) == [node_of(backend, mine)]
+    assert backend.release(mine)
+    assert not old.release(mine)
+
+
+def test_who_waits_holds_nothing_to_renew(server: ZooKeeper, opened: Opener, name: str) -> None:
+    backend = opened(server.address, prefix=name)
+    other, mine = claim(backend, name), claim(backend, name)
+    granted(backend, other)
+    refused(backend, mine)
+    assert backend.renew_many([other, mine]) == [True, False]
+    assert backend.release(other)
+    granted(backend, mine)
+    assert backend.release(mine)
+
+
+@pytest.mark.parametrize("what", ["renew", "release"])
+def test_a_lock_of_another_process_that_is_freed_meanwhile(
+    what: str, server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    here, there = opened(server.address, prefix=name), opened(server.address, prefix=name)
+    mine = claim(here, name)
+    granted(here, mine)
+
+    def meddle(asked: list[str]) -> None:
+        if asked in (["Exists"], ["Delete"]):
+            assert here.release(mine)
+
+    steps: Any = there._steps
+    if what == "renew":
+        assert meddled(there, steps.renew([mine]), meddle) == [False]
+    else:
+        assert meddled(there, steps.release(mine), meddle) is False
+    assert line(there, name) == []
+
+
+def test_a_lease_that_was_doubted_for_a_moment_is_released_as_a_lost_one(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Remove its node all the same."""
+    backend = opened(server.address, prefix=name)
+    mine = claim(backend, name)
+    granted(backend, mine)
+    place_of(backend, mine).lost = True
+    assert backend.release(mine) is False
+    assert line(backend, name) == []
+
+
+def test_a_watch_that_could_not_be_asked_for(server: ZooKeeper, opened: Opener, name: str) -> None:
+    """Tell all who wait for that node, as no watch was left behind; then look again."""
+    backend = opened(server.address, prefix=name)
+    other, mine = claim(backend, name), claim(backend, name)
+    granted(backend, other)
+    refused(backend, mine)
+    place = place_of(backend, mine)
+    talk = backend._steps.watch(place)
+    next(talk)
+    assert place.watching
+    with pytest.raises(ConnectionError):
+        talk.throw(ConnectionError("cut off"))
+    assert not place.watching
+    assert place.stale
+    assert refused(backend, mine).queue
+    assert backend.release(other)
+    granted(backend, mine)
+    assert backend.release(mine)
+
+
+def test_a_node_that_must_not_be_watched(server: ZooKeeper, opened: Opener, name: str) -> None:
+    """Say what the server says, and leave no watch."""
+    from kazoo.exceptions import NoAuthError
+    from kazoo.security import make_acl
+
+    backend = opened(server.address, prefix=name)
+    other, mine = claim(backend, name), claim(backend, name)
+    granted(backend, other)
+    refused(backend, mine)
+    place = place_of(backend, mine)
+    held = f"{place.path}/{node_of(backend, other)}"
+    closed = [make_acl("world", "anyone", delete=True, admin=True)]
+    client: Any = backend._session._client
+    client.set_acls(held, closed)
+    with pytest.raises(NoAuthError):
+        meddled(backend, backend._steps.watch(place), lambda asked: None)
+    assert not place.watching
+    assert backend.release(other)
+    granted(backend, mine)
+    assert backend.release(mine)
