@@ -36,6 +36,8 @@ def rates(
     long.
     """
     bench.say(measure)
+    if not (bench.store.in_client or bench.store.pids()):
+        raise RuntimeError(f"The processes of {bench.store.name} are not known: on which core?")
     seen: _Seen = {each.name: [] for each in subjects}
     with on_one_core(bench.store.pids()):
         children = {each.name: Child(_run, each, ready, bench) for each in subjects}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.adapters.redis.wire import COMPARE_AND_DELETE, Wire, acquiring, packed, releasing
+from benchmarks.processes import in_child, on_one_core
 from benchmarks.report import report
 from benchmarks.stores.redis import OneRedis
 from benchmarks.targets import judge
@@ -23,6 +25,23 @@ FLOORS = {
     "redis": {"bare socket", "bare, redis-py connection", "bare, redis-py client", "bare push/pop"},
     "redlock": {"bare sockets"},
 }
+
+
+def test_client_and_server_share_a_core() -> None:
+    """Seen from the process that measures, which is a fork of the one that started the server."""
+    store = OneRedis()
+
+    def work(pipe: object) -> tuple[set[int], list[set[int]]]:
+        with on_one_core(store.pids()):
+            return os.sched_getaffinity(0), [os.sched_getaffinity(pid) for pid in store.pids()]
+
+    store.start()
+    try:
+        ours, theirs = in_child(work)
+    finally:
+        store.stop()
+    assert len(ours) == 1
+    assert theirs == [ours]
 
 
 @pytest.mark.parametrize(("store", "messages"), [("redis", 2), ("redlock", 10)])
