@@ -36,10 +36,11 @@ def rates(
     long.
     """
     bench.say(measure)
-    if not (bench.store.in_client or bench.store.pids()):
+    pids = bench.store.pids()
+    if not (bench.store.in_client or pids):
         raise RuntimeError(f"The processes of {bench.store.name} are not known: on which core?")
     seen: _Seen = {each.name: [] for each in subjects}
-    with on_one_core(bench.store.pids()):
+    with on_one_core(pids):
         children = {each.name: Child(_run, each, ready, bench) for each in subjects}
         for child in children.values():
             child.expect("ready")

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 
 from django_distlock.backends.consul import ConsulBackend
-from django_distlock.backends.consul.calls import ConsulError, Rest, Talk
+from django_distlock.backends.consul.calls import ConsulError
 from django_distlock.backends.consul.records import Paths
-from django_distlock.http import Request
-from django_distlock.values import Grant, Refusal
+from django_distlock.http import Answer, Request
 from tests.claims import claim, granted, refused
 from tests.consul.tools import Opener, keys_of
 from tests.servers import Consul
-
-T = TypeVar("T")
 
 LIMIT = 10.0
 BOTH = pytest.mark.parametrize("behavior", ["delete", "release"])
 
 
-def meddled(backend: ConsulBackend, talk: Talk[T], meddle: Callable[[Request], None]) -> T:
-    """Carry an operation out; ``meddle`` is told each request before it is sent."""
-    try:
-        step = next(talk)
-        while True:
-            if isinstance(step, Rest):
-                step = talk.send(True)
-                continue
-            meddle(step)
-            step = talk.send(backend._http.ask(step, LIMIT))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+@contextmanager
+def meddled(backend: ConsulBackend, meddle: Callable[[Request], None]) -> Iterator[None]:
+    """Have ``meddle`` told each request of the block before it is sent."""
+    real = backend._http.ask
+
+    def ask(request: Request, limit: float) -> Answer:
+        meddle(request)
+        return real(request, limit)
+
+    with mock.patch.object(backend._http, "ask", ask):
+        yield
 
 
 def joins(request: Request) -> bool:
@@ -61,9 +57,9 @@ def test_a_session_that_ends_before_one_stands_in_line(opened: Opener, server: C
             ended.append(request)
             end_session(server, request)
 
-    answer = meddled(backend, backend._protocol.acquire(mine, join=True), meddle)
+    with meddled(backend, meddle):
+        answer = refused(backend, mine, LIMIT)
     assert ended
-    assert isinstance(answer, Refusal)
     assert answer.queue
     assert other.release(holder)
     assert backend.queue(mine, LIMIT, LIMIT)
@@ -81,8 +77,9 @@ def test_sessions_that_end_again_and_again(opened: Opener, server: Consul) -> No
         if joins(request):
             end_session(server, request)
 
-    with pytest.raises(ConsulError, match=r"no place in line.*invalid session"):
-        meddled(backend, backend._protocol.acquire(mine, join=True), meddle)
+    said = r"no place in line.*invalid session"
+    with meddled(backend, meddle), pytest.raises(ConsulError, match=said):
+        backend.try_acquire(mine, LIMIT)
     assert not backend.is_queued(mine)
     assert other.release(holder)
     assert keys_of(server, backend) == []
@@ -102,8 +99,8 @@ def test_a_lock_that_is_freed_before_it_is_looked_at(
         if request.method == "GET":
             assert other.release(holder)
 
-    answer = meddled(backend, backend._protocol.acquire(mine, join=False), meddle)
-    assert isinstance(answer, Grant)
+    with meddled(backend, meddle):
+        granted(backend, mine, 0.0)
     assert backend.release(mine)
 
 
@@ -118,9 +115,8 @@ def test_a_lock_that_is_taken_and_freed_all_the_time(opened: Opener, server: Con
         elif request.target.startswith("/v1/txn"):
             granted(other, holder)
 
-    answer = meddled(backend, backend._protocol.acquire(mine, join=False), meddle)
-    assert isinstance(answer, Refusal)
-    assert not answer.queue
+    with meddled(backend, meddle):
+        assert not refused(backend, mine, 0.0).queue
     assert other.release(holder)
     assert keys_of(server, backend) == []
 

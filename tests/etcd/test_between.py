@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import cycle
-from typing import TypeVar
+from unittest import mock
 
 import pytest
 
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.backends.etcd.asking import Operation
+from django_distlock.backends.etcd.asking import Said
 from django_distlock.backends.etcd.errors import EtcdError
-from django_distlock.values import Claim, Grant
+from django_distlock.backends.etcd.messages import Question
+from django_distlock.values import Claim
 from tests.claims import claim, granted
 from tests.etcd.tools import Opener, place_of
 from tests.proxy import Proxy
 from tests.servers import Etcd
 
-T = TypeVar("T")
-
 LIMIT = 10.0
 LONGER = 40.0  # another ttl than that of a claim
 
 
-def meddled(backend: EtcdBackend, operation: Operation[T], meddle: Callable[[str], None]) -> T:
-    """Carry an operation out; before each question ``meddle`` is told what is asked for."""
-    ends = time.monotonic() + LIMIT
-    try:
-        question = next(operation)
-        while True:
-            meddle(question.path.rpartition("/")[2])
-            try:
-                said = backend._asker._ask(question, ends)
-            except EtcdError as error:
-                question = operation.throw(error)
-            else:
-                question = operation.send(said)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+@contextmanager
+def meddled(backend: EtcdBackend, meddle: Callable[[str], None]) -> Iterator[None]:
+    """Have ``meddle`` told, before each question of the block, what is asked for."""
+    real = backend._asker._ask
+
+    def ask(question: Question, ends: float) -> Said:
+        meddle(question.path.rpartition("/")[2])
+        return real(question, ends)
+
+    with mock.patch.object(backend._asker, "_ask", ask):
+        yield
 
 
 def lasting(mine: Claim, ttl: float) -> Claim:
@@ -62,8 +56,8 @@ def test_a_lease_that_ends_again_and_again(server: Etcd, opened: Opener, name: s
         if asked == "txn":
             server.ask("lease/revoke", {"ID": place_of(backend, mine).lease.id})
 
-    with pytest.raises(EtcdError, match="again and again"):
-        meddled(backend, backend._steps.acquire(mine, wait=True), revoke)
+    with meddled(backend, revoke), pytest.raises(EtcdError, match="again and again"):
+        backend.try_acquire(mine, LIMIT)
     assert backend.inspect(name) is None
     token = granted(backend, mine)  # when nobody meddles any more
     assert token == place_of(backend, mine).created
@@ -103,12 +97,12 @@ def test_a_key_that_goes_while_its_lease_is_made_sure_of_is_put_anew(
             gone.append(key_in(server, mine))
             server.delete(gone[0])
 
-    answer = meddled(backend, backend._steps.acquire(mine, wait=True), remove)
+    with meddled(backend, remove):
+        token = granted(backend, mine, LIMIT)
     assert gone
-    assert isinstance(answer, Grant)
     info = backend.inspect(name)
     assert info is not None
-    assert info.fencing_token == answer.fencing_token
+    assert info.fencing_token == token
     assert backend.release(mine)
 
 
@@ -167,7 +161,8 @@ def test_a_foreign_lease_that_ends_while_it_is_taken_over(
         if asked == "keepalive":
             server.ask("lease/revoke", {"ID": lease.id})
 
-    assert meddled(there, there._steps.renew([mine]), revoke) == [False]
+    with meddled(there, revoke):
+        assert there.renew(mine) is False
     assert there._steps.places.get(mine.owner) is None
     assert here.renew(mine) is False
 
@@ -217,8 +212,8 @@ def test_a_key_that_is_hung_on_another_lease_all_the_time(
         if asked == "txn":
             assert there.renew(lasting(mine, next(ttls)))
 
-    with pytest.raises(EtcdError, match="all the time"):
-        meddled(here, here._steps.renew([mine]), move)
+    with meddled(here, move), pytest.raises(EtcdError, match="all the time"):
+        here.renew(mine)
     assert here.renew(mine)
     info = here.inspect(name)
     assert info is not None

@@ -105,12 +105,7 @@ class Server(ABC):
     @property
     def running(self) -> bool:
         """Whether the server's main process lives, paused or not."""
-        if self._watcher is None:
-            return False
-        if os.getpid() != self._creator:
-            # A forked child's: of what is no child of its own poll() says that it has ended.
-            return watcher.look(self._watcher.pid) is not None
-        return self._watcher.poll() is None
+        return self._watcher is not None and watcher.lives(self._watcher)
 
     @property
     def pids(self) -> list[int]:

@@ -42,6 +42,14 @@ def look(pid: int) -> tuple[str, int] | None:
     return None if state in "ZX" else (state, int(parent))
 
 
+def lives(process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether a process lives; in a fork of the one that started it, too."""
+    if process.returncode is None and look(process.pid):
+        return True
+    process.poll()  # only to reap it: of what is no child of ours it says that it has ended
+    return False
+
+
 def family(root: int) -> dict[int, str]:
     """Return the process ``root`` and all its descendants, parents first, each with its state."""
     known = {

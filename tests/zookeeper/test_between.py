@@ -14,7 +14,7 @@ from django_distlock.backends.zookeeper.steps import TRIES, Talk
 from django_distlock.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, refused
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, ask, line
+from tests.zookeeper.tools import Opener, ask, line, place_of
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -44,13 +44,6 @@ def node_of(backend: ZooKeeperBackend, mine: Claim) -> str:
     """Return the name of a claim's node."""
     (node,) = [each for each in line(backend, mine.name) if mine.owner in each]
     return node
-
-
-def place_of(backend: ZooKeeperBackend, mine: Claim) -> Place:
-    """Return a claim's place."""
-    place = backend._places.get(mine.owner)
-    assert place is not None
-    return place
 
 
 def test_the_node_of_who_is_refused_is_gone_already(

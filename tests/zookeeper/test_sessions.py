@@ -17,13 +17,13 @@ from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper.places import Place
 from django_distlock.backends.zookeeper.steps import Talk
 from django_distlock.testing.processes import Process
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.values import Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.contract.connections import sockets_to
 from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder
 from tests.servers import ZooKeeper, watcher
-from tests.zookeeper.tools import Opener, ask, line
+from tests.zookeeper.tools import Opener, ask, line, place_of
 from tests.zookeeper_servers import SESSION
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -130,13 +130,6 @@ def test_a_waiter_that_was_stopped_for_longer_than_its_session(name: str) -> Non
         assert got[0] > lease.fencing_token
 
     asyncio.run(main())
-
-
-def place_of(backend: ZooKeeperBackend, mine: Claim) -> Place:
-    """Return a claim's place."""
-    place = backend._places.get(mine.owner)
-    assert place is not None
-    return place
 
 
 def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
