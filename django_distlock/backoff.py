@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
-__all__ = ["delays"]
+__all__ = ["Backoff", "delays"]
 
 
 def delays(shortest: float = 0.005, longest: float = 0.1) -> Iterator[float]:
@@ -18,3 +20,15 @@ def delays(shortest: float = 0.005, longest: float = 0.1) -> Iterator[float]:
     while True:
         yield step * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing
         step = min(step * 2, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The sleeps of `delays`, begun anew each time that it is iterated; ``times`` of them."""
+
+    shortest: float
+    longest: float
+    times: int | None = None
+
+    def __iter__(self) -> Iterator[float]:
+        return islice(delays(self.shortest, self.longest), self.times)

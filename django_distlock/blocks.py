@@ -10,28 +10,30 @@ import os
 import threading
 from typing import Any
 
-from .held import Party, party
+from .held import Me, party
 
 __all__ = ["forget", "innermost", "pop", "push"]
 
-_entered: dict[int, list[tuple[tuple[Party, int, int], Any]]] = {}
+# Tuples, replaced at one stroke: read without the mutex, and an interruption costs none of them.
+_entered: dict[int, tuple[tuple[Me, Any], ...]] = {}
 _mutex = threading.RLock()
 
 
 def push(lock: object, got: Any) -> None:
     """Remember what a `with` block of ``lock`` got."""
+    entrant = (party(), got)
     with _mutex:
-        _entered.setdefault(id(lock), []).append((party(), got))
+        _entered[id(lock)] = (*_entered.get(id(lock), ()), entrant)
 
 
 def forget(lock: object, got: object) -> None:
     """Forget that a `with` block of ``lock`` got ``got``, if that was remembered."""
     with _mutex:
-        # Replaced at one stroke: an interruption must not cost the blocks around it.
-        if entered := [each for each in _entered.get(id(lock), ()) if each[1] is not got]:
-            _entered[id(lock)] = entered
-        else:
-            _entered.pop(id(lock), None)
+        entered = _entered.get(id(lock), ())
+        if len(entered) > 1:
+            _entered[id(lock)] = tuple(each for each in entered if each[1] is not got)
+        elif entered and entered[0][1] is got:
+            del _entered[id(lock)]
 
 
 def innermost(lock: object) -> Any:
@@ -41,14 +43,13 @@ def innermost(lock: object) -> Any:
     the one of the same chain of calls, or the only one that is open for this Lock object. None
     when it cannot be told.
     """
-    with _mutex:
-        entered = _entered.get(id(lock), [])
-        if len(entered) == 1:
-            return entered[0][1]
-        me = party()
-        places = [i for i, (entrant, _) in enumerate(entered) if entrant == me]
-        places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == me[2]]
-        return entered[places[-1]][1] if places else None
+    entered = _entered.get(id(lock), ())
+    if len(entered) == 1:
+        return entered[0][1]
+    me = party()
+    places = [i for i, (entrant, _) in enumerate(entered) if entrant == me]
+    places = places or [i for i, (entrant, _) in enumerate(entered) if entrant[2] == me[2]]
+    return entered[places[-1]][1] if places else None
 
 
 def pop(lock: object) -> Any:

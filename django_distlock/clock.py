@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 __all__ = ["Clock", "now"]
 
 Clock = Callable[[], float]
 
 
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 # CLOCK_BOOTTIME goes on while the machine sleeps and CLOCK_MONOTONIC stands still: after a laptop
 # or a virtual machine woke up, a lease must not look younger than the store thinks it is.
-now: Clock = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+now: Clock = time.monotonic
+if hasattr(time, "CLOCK_BOOTTIME"):
+    now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)

@@ -19,7 +19,7 @@ lost on its way while the store granted the lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
@@ -116,7 +116,7 @@ def acquire(
     *,
     until: float | None,
     clock: Clock,
-    delays: Iterator[float],
+    delays: Iterable[float],
     abandon: Callable[[Claim], None],
 ) -> Flow[Granted | Refusal]:
     """Try to get ``claim`` granted until the clock shows ``until`` (None: for ever).
@@ -125,6 +125,7 @@ def acquire(
     LockBackendError when the store failed; a lock that is merely held ends in a Refusal.
     """
     conflicts = 0
+    sleeps: Iterator[float] | None = None  # made by the first who has to sleep
     try:
         left = None if until is None else until - clock()
         if (left is None or left > 0) and store.is_contended(claim):
@@ -162,7 +163,8 @@ def acquire(
                 turn = _at_most(left, QUEUE_LIMIT, answer)
                 if (yield Pause(store, "queue", (claim, turn, left), claim.name)):
                     continue
-            yield Pause(store, "pause", (claim, _sleep(left, delays, answer)), claim.name)
+            sleeps = sleeps or iter(delays)
+            yield Pause(store, "pause", (claim, _at_most(left, next(sleeps), answer)), claim.name)
     except GeneratorExit:
         # Nobody drives us any more, so no step of ours would be carried out.
         abandon(claim)
@@ -186,12 +188,8 @@ def _patience(store: Store, left: float | None) -> float:
     return min(store.command_timeout, max(left, store.least_patience))
 
 
-def _sleep(left: float | None, delays: Iterator[float], answer: object) -> float:
-    """Return how long to pause: the next delay, but not past the wait or the holder's lease."""
-    return _at_most(left, next(delays), answer)
-
-
 def _at_most(left: float | None, seconds: float, answer: object) -> float:
+    """Return how long to pause: ``seconds``, but not past the wait or the holder's lease."""
     if isinstance(answer, Refusal) and answer.remaining is not None and answer.remaining > 0:
         seconds = min(seconds, answer.remaining + 0.001)
     if left is None:
@@ -204,7 +202,7 @@ def _withdraw(
     store: Store, claim: Claim, abandon: Callable[[Claim], None], verb: str = "release"
 ) -> Flow[None]:
     try:
-        yield from insist(store, verb, claim, delays=iter(()))
+        yield from insist(store, verb, claim, delays=())
     except LockBackendError:
         abandon(claim)
     except AssertionError:
@@ -217,13 +215,15 @@ def _withdraw(
         raise
 
 
-def insist(store: Store, verb: str, claim: Claim, *, delays: Iterator[float]) -> Flow[Any]:
+def insist(store: Store, verb: str, claim: Claim, *, delays: Iterable[float]) -> Flow[Any]:
     """Call ``verb`` with the claim, again after a conflict as often as there are ``delays``."""
+    sleeps: Iterator[float] | None = None
     while True:
         try:
             return (yield Call(store, verb, (claim,), claim.name))
         except StoreConflictError:
-            delay = next(delays, None)
+            sleeps = sleeps or iter(delays)
+            delay = next(sleeps, None)
             if delay is None:
                 raise
             yield Pause(store, "pause", (claim, delay), claim.name)

@@ -191,7 +191,18 @@ class Guard(ABC, Generic[T]):
         self, got: T, body_error: BaseException | None, cause: BaseException | None = None
     ) -> Flow[None]:
         """Release every lease, the last taken first, also when one of them fails."""
-        raised = yield from leave_all(self._leases(got), body_error)
+        leases = self._leases(got)
+        if cause is None and len(leases) == 1:
+            return leases[0]._leave(body_error)  # most are alone, and need no counting
+        return self._leave_each(leases, body_error, cause)
+
+    def _leave_each(
+        self,
+        leases: Sequence[Lease],
+        body_error: BaseException | None,
+        cause: BaseException | None,
+    ) -> Flow[None]:
+        raised = yield from leave_all(leases, body_error)
         try:
             if raised is not None:
                 raise raised from (cause or raised.__cause__)

@@ -25,9 +25,11 @@ from .worker import events
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-__all__ = ["Hold", "Party", "State", "find", "of_same_flow", "party"]
+__all__ = ["Hold", "Me", "Party", "State", "find", "of_same_flow", "party"]
 
 Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+Me: TypeAlias = tuple[Party, int, int]
+"""Who is asking, its flow of calls, and its chain: see `party`."""
 
 logger = logging.getLogger("django_distlock")
 
@@ -37,7 +39,7 @@ _Known: TypeAlias = "tuple[int, tuple[tuple[weakref.ref[Party], int], ...]]"
 _flow: ContextVar[_Known] = ContextVar("django_distlock_flow")
 
 
-def party() -> tuple[Party, int, int]:
+def party() -> Me:
     """Return who is asking, the current task or else thread, its flow of calls, and its chain.
 
     The flow id is a ContextVar set at the first call, which asgiref carries into `sync_to_async`
@@ -110,6 +112,7 @@ class Hold:
         renewing: bool,
         max_hold: float | None = None,
         label: str | None = None,
+        me: Me | None = None,
     ) -> None:
         self.backend = backend
         self.place = backend.place()
@@ -129,17 +132,14 @@ class Hold:
         self.reason = ""
         self.on_lost: list[Callable[[Hold], None]] = []
         self.mutex = threading.RLock()  # a finalizer may note a loss on a thread that is inside
-        self.adopt()
+        self.adopt(me)
 
-    def adopt(self) -> None:
+    def adopt(self, me: Me | None = None) -> None:
         """Make the calling thread or task the holder."""
         self.orphaned = False  # whether the watchdog has seen that its holder ended
-        who, self.flow, self.chain = party()
+        who, self.flow, self.chain = me or party()
         self.party = weakref.ref(who)
-        _registry[self._index(who)] = self
-
-    def _index(self, who: Party) -> _Index:
-        return (id(self.backend), self.claim.key, id(who), self.flow)
+        _enter((id(self.backend), self.claim.key, id(who), self.flow), self)
 
     def mine(self) -> bool:
         """Tell whether the calling thread or task is the holder."""
@@ -235,13 +235,31 @@ class Hold:
 
 # By the backend, not the alias: in tests another one may stand in for the alias for a while.
 _Index: TypeAlias = tuple[int, str, int, int]
-_registry: weakref.WeakValueDictionary[_Index, Hold] = weakref.WeakValueDictionary()
 
 
-def find(backend: BaseLockBackend, key: str) -> Hold | None:
+# Swept now and then, as a WeakValueDictionary costs several times as much at each lock, and so does
+# any callback, in which an interruption would be lost besides.
+_registry: dict[_Index, weakref.ref[Hold]] = {}
+_mutex = threading.RLock()  # a finalizer may come while its thread is inside
+_bound = 64  # entries after which those are taken out that refer to nothing any more
+
+
+def _enter(index: _Index, hold: Hold) -> None:
+    global _bound
+    with _mutex:
+        _registry[index] = weakref.ref(hold)
+        if len(_registry) > _bound:
+            for each, ref in list(_registry.items()):
+                if ref() is None:
+                    _registry.pop(each, None)
+            _bound = max(64, 2 * len(_registry))
+
+
+def find(backend: BaseLockBackend, key: str, me: Me | None = None) -> Hold | None:
     """Return the hold that the calling thread or task has on ``key``, if any."""
-    who, flow, _ = party()
-    hold = _registry.get((id(backend), key, id(who), flow))
+    who, flow, _ = me or party()
+    ref = _registry.get((id(backend), key, id(who), flow))
+    hold = None if ref is None else ref()
     # The id of a thread or task that ended may have been given to another: compare the object.
     if hold is None or hold.backend is not backend or hold.party() is not who:
         return None
@@ -260,7 +278,7 @@ def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:
 def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
     """Yield every hold of the process, or of one backend, that is still active."""
     # References first: while holds are looked at others come and go, and iterating would fail.
-    for hold in [ref() for ref in _registry.valuerefs()]:
+    for hold in [ref() for ref in list(_registry.values())]:
         if (
             hold is not None
             and hold.state is State.ACTIVE
@@ -281,7 +299,9 @@ losses.listen(_look)
 
 def _forget_parent() -> None:
     """Give up, in a forked child, what the parent holds: it is the parent's to release."""
-    for hold in [ref() for ref in _registry.valuerefs()]:
+    global _mutex
+    _mutex = threading.RLock()
+    for hold in [ref() for ref in _registry.values()]:
         if hold is None:
             continue
         hold.mutex = threading.RLock()

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import flow, held
-from .backoff import delays
 from .decorators import Contention, Decorates, check_contention, fill
 from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import (
@@ -69,18 +68,15 @@ class Lock(Guard[Lease], Decorates):
     label: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        name = None
-        if not callable(self.name):
-            name = check_name(self.name, self.using)
-        where: Where = {"name": name, "alias": self.using}
+        name = None if callable(self.name) else check_name(self.name, self.using)
         if self.ttl is not UNSET:
-            check_ttl(self.ttl, **where)
+            check_ttl(self.ttl, name=name, alias=self.using)
         if self.wait is not UNSET:
-            check_wait(self.wait, **where)
+            check_wait(self.wait, name=name, alias=self.using)
         if self.max_hold is not UNSET and self.max_hold is not None:
-            check_ttl(self.max_hold, what="max_hold", **where)
-        check_contention(self.on_contention, **where)
-        check_label(self.label, **where)
+            check_ttl(self.max_hold, what="max_hold", name=name, alias=self.using)
+        check_contention(self.on_contention, name, self.using)
+        check_label(self.label, name, self.using)
 
     # -- what Guard and Decorates ask --------------------------------------------------------------
 
@@ -102,8 +98,10 @@ class Lock(Guard[Lease], Decorates):
 
     def _obtain(self, wait: Wait, until: str | None, owner: str | None = None) -> Flow[Lease]:
         given = self.wait if wait is UNSET else wait
-        given = locks[self.using].conf.wait if given is UNSET else given
-        patience = check_wait(given, name=self._plain_name(), alias=self.using)
+        if given is UNSET:
+            patience = locks[self.using].conf.wait
+        else:
+            patience = check_wait(given, name=self._plain_name(), alias=self.using)
         return self._obtain_in(patience, patience, until, owner)
 
     def _obtain_in(
@@ -121,13 +119,13 @@ class Lock(Guard[Lease], Decorates):
         backend = locks[self.using]
         if (most := backend.longest_wait) is not None:
             left = most if left is None else min(left, most)
-        where: Where = {"name": name, "alias": self.using}
         ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
-        ttl = check_ttl(ttl, longest=backend.longest_ttl, **where)
+        ttl = check_ttl(ttl, name=name, alias=self.using, longest=backend.longest_ttl)
         note = self._note(name, backend)
         key = backend.key(name)
         kept: list[object] = (yield Ask(sweep)) if is_pending() else []
-        mine = held.find(backend, key)
+        me = held.party()
+        mine = held.find(backend, key, me)
         if mine is None and kept:
             # The transaction holds it, whichever of its tasks or threads is asking.
             mine = next((hold for hold in kept if _is_on(hold, backend, key)), None)
@@ -136,7 +134,7 @@ class Lock(Guard[Lease], Decorates):
         blocks: list[Block] = []
         if until is not None or backend.conf.in_transaction == "error":
             blocks = yield from self._transactions(name, until)
-        claim = Claim(name, key, owner or secrets.token_hex(16), ttl, note)
+        claim = Claim(name, key, owner or secrets.token_bytes(16).hex(), ttl, note)
         place = backend.place()
         started = backend.clock()
         try:
@@ -145,7 +143,7 @@ class Lock(Guard[Lease], Decorates):
                 claim,
                 until=None if left is None else started + left,
                 clock=backend.clock,
-                delays=delays(*backend.poll),
+                delays=backend.backoff,
                 abandon=lambda claim: abandon(backend, claim, place),
             )
         except LockBackendError as error:
@@ -169,6 +167,7 @@ class Lock(Guard[Lease], Decorates):
                 renewing=backend.conf.renew if self.renew is UNSET else self.renew,
                 max_hold=self._max_hold(backend),
                 label=self.label,
+                me=me,
             )
             lease = Lease(hold)
             watchdog.watch(hold)

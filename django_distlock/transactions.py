@@ -9,10 +9,11 @@ noticed by `sweep`, which every call of the lock API begins with.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -69,8 +70,9 @@ def open_transactions() -> tuple[list[Block], bool]:
 
     And whether there is one without `atomic()`, whose end nobody tells.
     """
-    blocks, by_hand = [], False
-    for connection in connections.all(initialized_only=True):
+    blocks: list[Block] = []
+    by_hand = False
+    for connection in _of_this_thread():
         atomics = connection.atomic_blocks
         for index, atomic in enumerate(atomics):
             if not of_testcase(atomic):
@@ -82,6 +84,20 @@ def open_transactions() -> tuple[list[Block], bool]:
         if not connection.in_atomic_block:
             by_hand |= connection.connection is not None and not connection.autocommit
     return blocks, by_hand
+
+
+def _of_this_thread() -> Sequence[BaseDatabaseWrapper]:
+    """Return the connections that this thread has made; every release asks for them.
+
+    `connections.all()` asks for each alias by errors that are raised and caught, which takes longer
+    than the rest of a release. What it looks at is private to Django and asgiref (a test watches
+    it); where it looks different, or on an event loop, Django is asked.
+    """
+    own = getattr(getattr(connections, "_connections", None), "_storage", None)
+    if type(own) is not threading.local or asyncio._get_running_loop() is not None:
+        return connections.all(initialized_only=True)
+    # An event loop that ran on this thread has left something else there.
+    return [each for each in vars(own).values() if isinstance(each, BaseDatabaseWrapper)]
 
 
 # The drivers' connections that a forked child got from its parent, kept for ever: two processes

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from itertools import islice
 
 from . import flow
-from .backoff import delays
+from .backoff import Backoff
 from .exceptions import LockBackendError, LockNotHeldError
 from .flow import Flow, drift
 from .held import Hold, State
@@ -16,11 +14,12 @@ from .transactions import Block, Ending
 from .values import Claim
 from .watchdog import abandon, watchdog, worker_of
 
-__all__ = ["failed", "free", "keep_until_ended", "renew_hold"]
+__all__ = ["RETRIES", "failed", "free", "keep_until_ended", "renew_hold"]
 
 logger = logging.getLogger("django_distlock")
 
-RETRIES = 6  # of a release or renewal that met a conflict in the store: about 0.4 s together
+# Of a release or renewal that met a conflict in the store: about 0.4 s together.
+RETRIES = Backoff(0.01, 0.15, times=6)
 
 
 def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
@@ -34,7 +33,7 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
     crossed = hold.in_flight
     sent = hold.backend.clock()
     try:
-        ours = yield from flow.insist(hold.backend, "renew", claim, delays=_retries())
+        ours = yield from flow.insist(hold.backend, "renew", claim, delays=RETRIES)
     except BaseException as error:
         hold.claim = before
         # It may have reached the store: rely on the shorter of the two from now on.
@@ -59,20 +58,19 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
 def free(hold: Hold) -> Flow[None]:
     """Release in the store. The hold leaves the watch first, so that no renewal follows."""
     if hold.move(State.ACTIVE, State.RELEASING):
-        yield from _send_release(hold)
-    elif hold.state is State.LOST:
+        return _send_release(hold)
+    if hold.state is State.LOST:
         raise hold.lost_error()
-    else:
-        raise LockNotHeldError(
-            "The lease is being released already", name=hold.claim.name, alias=hold.backend.alias
-        )
+    raise LockNotHeldError(
+        "The lease is being released already", name=hold.claim.name, alias=hold.backend.alias
+    )
 
 
 def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
     """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone."""
     hold.renewing = False
     try:
-        ours = yield from flow.insist(hold.backend, "release", hold.claim, delays=_retries())
+        ours = yield from flow.insist(hold.backend, "release", hold.claim, delays=RETRIES)
     except LockBackendError as error:
         hold.unsure = True
         hold.move(State.RELEASING, State.ACTIVE)
@@ -130,7 +128,3 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
     # took it for synchronous code above it may end long before.
     hold.adopt()
     hold.deferred = Ending(blocks, here, elsewhere, hold)
-
-
-def _retries() -> Iterator[float]:
-    return islice(delays(0.01, 0.15), RETRIES)

@@ -44,12 +44,15 @@ class Schedule:
         self._order = itertools.count()
         self._bound = 64
 
-    def add(self, hold: Hold, due: float) -> None:
-        """Look at ``hold`` at ``due``, and no longer when it was said before."""
-        hold.entry = next(self._order)
-        heapq.heappush(self._heap, (due, hold.entry, weakref.ref(hold)))
-        if len(self._heap) > self._bound:
+    def add(self, hold: Hold, due: float) -> bool:
+        """Look at ``hold`` at ``due``, not when it was said before; tell if it is the next."""
+        hold.entry = number = next(self._order)
+        heap = self._heap
+        heapq.heappush(heap, (due, number, weakref.ref(hold)))
+        soonest = heap[0][1] == number
+        if len(heap) > self._bound:
             self._sweep()
+        return soonest
 
     def _sweep(self) -> None:
         # Released holds stay in the heap until due; now and then all of them are taken out.
@@ -118,7 +121,8 @@ class Watchdog:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._schedule = Schedule()
-        self._changed = threading.Condition()  # re-entrant: see _workers_mutex
+        self._mutex = threading.RLock()  # see _workers_mutex
+        self._changed = threading.Condition(self._mutex)
         self._thread: threading.Thread | None = None
         self._ended = False
 
@@ -145,14 +149,13 @@ class Watchdog:
     def _look_at(self, hold: Hold, due: float) -> None:
         if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
             self._reset()
-        with self._changed:
-            first = self._schedule.next_due()
-            self._schedule.add(hold, due)
+        with self._mutex:
+            soonest = self._schedule.add(hold, due)
             if self._thread is None and not self._ended:
                 self._thread = begin(
                     threading.Thread(target=self._run, name="distlock-watchdog", daemon=True)
                 )
-            elif first is None or due < first:
+            elif soonest:
                 self._changed.notify()
 
     def _run(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from django.core.checks import CheckMessage
 
 from .. import cleaning, clock, flow
+from ..backoff import Backoff
 from ..calls import Calls
 from ..conf import AliasConf, OptionSpec, parse_options
 from ..durations import MAX_TTL, Duration
@@ -63,6 +64,7 @@ class BaseLockBackend(Calls):
         self.conf = conf
         self.opts = parse_options(alias, conf.options, self.options)
         self.command_timeout: float = self.opts.get("COMMAND_TIMEOUT", 5.0)
+        self.backoff = Backoff(*self.poll)
         self.clock: clock.Clock = clock.now
         # Set in tests: nobody waits for longer, whatever the caller asks for.
         self.longest_wait: float | None = None
@@ -249,7 +251,7 @@ class BaseLockBackend(Calls):
             now = "nobody holds it" if info is None else f"token {info.fencing_token} holds it"
             raise LockNotHeldError(f"Not broken: {now}", name=name, alias=self.alias)
         claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
-        if not (yield from flow.insist(self, "release", claim, delays=iter((0.01, 0.05, 0.2)))):
+        if not (yield from flow.insist(self, "release", claim, delays=(0.01, 0.05, 0.2))):
             raise LockNotHeldError("Not broken: it changed hands", name=name, alias=self.alias)
         facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
         if heard(lock_forced):

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from .. import flow
 from ..backends.base import BaseLockBackend
-from ..backoff import delays
 from ..durations import Duration, check_ttl
 from ..exceptions import LockNotAcquiredError
 from ..flow import Flow, Granted
 from ..handler import locks
 from ..names import check_name
+from ..upkeep import RETRIES
 from ..values import Claim, Holder, Note
 from ..watchdog import abandon
 from .memory import ELSEWHERE, RENEWED, MemoryBackend
 
-__all__ = ["again", "call_site", "claim_elsewhere", "hold_elsewhere"]
+__all__ = ["call_site", "claim_elsewhere", "hold_elsewhere"]
 
 TTL = 3600.0  # seconds: longer than any block of a test, for in a real store nobody renews it
 _HERE = str(Path(__file__).parent) + os.sep
@@ -89,7 +87,7 @@ class hold_elsewhere:
             claim,
             until=backend.clock(),
             clock=backend.clock,
-            delays=delays(*backend.poll),
+            delays=backend.backoff,
             abandon=lambda claim: abandon(backend, claim, place),
         )
         if not isinstance(answer, Granted):
@@ -105,7 +103,7 @@ class hold_elsewhere:
         if self._taken is not None:
             backend, claim = self._taken
             # False means that it expired, was forced, or went with a transaction: gone anyway.
-            yield from flow.insist(backend, "release", claim, delays=again())
+            yield from flow.insist(backend, "release", claim, delays=RETRIES)
             self._taken = None
 
     def _leave(self, body_error: BaseException | None) -> Flow[None]:
@@ -133,8 +131,3 @@ def call_site() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
-
-
-def again() -> Iterator[float]:
-    """Return the pauses between tries of a release that met a conflict in the store."""
-    return islice(delays(0.01, 0.15), 6)

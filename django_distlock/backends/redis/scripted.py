@@ -53,16 +53,11 @@ class Scripted:
 
     def acquire_at_once(self, claim: Claim, join: bool) -> bytes:
         """Return the one command of `acquire`, packed, for a server that knows the script."""
-        owner = short_owner(claim.owner)
-        words = words_of(claim.name, claim.note).encode()
-        return b"%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
-            _call(self._acquire.sha, 7),
-            _names(self._base, claim.key),
-            len(owner),
-            owner,
-            len(words),
-            words,
-            _rest(self._life(claim), self._kept, int(join), _PRESENCE, _GRANT),
+        return b"%b%b%b%b" % (
+            _head(self._acquire.sha, 7, self._base, claim.key),
+            _owner(claim.owner),
+            _note(claim.name, claim.note),
+            _rest(self._life(claim.ttl), self._kept, int(join), _PRESENCE, _GRANT),
         )
 
     def _to_acquire(self, claim: Claim, join: int) -> tuple[Command, Command]:
@@ -70,15 +65,15 @@ class Scripted:
         return (keys.record, keys.index, keys.queue), (
             short_owner(claim.owner),
             words_of(claim.name, claim.note),
-            self._life(claim),
+            self._life(claim.ttl),
             self._kept,
             int(join),
             _PRESENCE,
             _GRANT,
         )
 
-    def _life(self, claim: Claim) -> int:
-        return ms(claim.ttl) + self._retention
+    def _life(self, ttl: float) -> int:
+        return ms(ttl) + self._retention
 
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
         """Return what an answer of `acquire` means."""
@@ -95,12 +90,9 @@ class Scripted:
 
     def release_at_once(self, claim: Claim) -> bytes:
         """Return the one command of `release`, packed, for a server that knows the script."""
-        owner = short_owner(claim.owner)
-        return b"%b%b$%d\r\n%b\r\n%b" % (
-            _call(self._release.sha, 3),
-            _names(self._base, claim.key),
-            len(owner),
-            owner,
+        return b"%b%b%b" % (
+            _head(self._release.sha, 3, self._base, claim.key),
+            _owner(claim.owner),
             _rest(self._retention, _GRANT),
         )
 
@@ -145,18 +137,25 @@ def _words(*words: bytes | str | int) -> bytes:
     return b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in packed)
 
 
-@functools.cache
-def _call(sha: str, args: int) -> bytes:
-    """Return how the command of a script begins that is given so many arguments."""
-    return b"*%d\r\n%b" % (args + 6, _words("EVALSHA", sha))
+# Most of a command is as it was in the last one for the name, so it is not packed again.
 
 
 @functools.lru_cache(1024)
-def _names(base: str, key: str) -> bytes:
-    """Return the keys of a name, as each of the scripts is given them."""
+def _head(sha: str, args: int, base: str, key: str) -> bytes:
+    """Return how the command of a script begins that is given a name, and so many arguments."""
     keys = keys_of(base, key)
-    return _words(3, keys.record, keys.index, keys.queue)
+    words = _words("EVALSHA", sha, 3, keys.record, keys.index, keys.queue)
+    return b"*%d\r\n%b" % (args + 6, words)
 
 
-# What comes after the arguments that differ.
+@functools.lru_cache(256)
+def _owner(owner: str) -> bytes:
+    return _words(short_owner(owner))
+
+
+@functools.lru_cache(256)
+def _note(name: str, note: str) -> bytes:
+    return _words(words_of(name, note))
+
+
 _rest = functools.lru_cache(256)(_words)

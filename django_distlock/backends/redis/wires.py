@@ -104,6 +104,8 @@ class Wire:
                 raise self._cut_off(f"connection closed by {self._place.shown}")
             reader.feed(some)
             answer = reader.gets()
+        if type(answer) is int:
+            return answer
         # What redis-py takes for the end of a connection is one here.
         if isinstance(answer, self._cut_off):
             raise answer

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from .... import Lease
-from ....backoff import delays
 from ....flow import Flow, Granted, Step, acquire
 from ....values import Claim, Refusal
 from ...taps import Gate, failing, tap
@@ -58,7 +57,7 @@ class Leftovers(ContractBase):
             claim,
             until=until,
             clock=backend.clock,
-            delays=delays(*backend.poll),
+            delays=backend.backoff,
             abandon=abandon,
         )
 
