@@ -1,5 +1,5 @@
--- Grant the lock when it is free or mine already; else tell for how long it is held, and by whom: a
--- digest of the owner, which is a secret.
+-- Grant the lock when it is free or mine already, and return its token; else for how long it is held,
+-- the note, and by whom: a digest of the owner, which is a secret.
 --
 -- KEYS: the lock, the index of held locks
 -- ARGV: owner, how long the key lives in ms (the ttl, and as long as an idle name is kept), proposed
@@ -12,25 +12,26 @@
 -- The value is "<kept ms: 13 digits><token: 16><acquired us: 16><attempt: 16><owner>\n<name>\n<note>";
 -- the owner is empty when it is free. Its key lives for as long as it is kept beyond the lease: what is left of
 -- the lease is the key's own ttl less that.
-local value = redis.call('GET', KEYS[1])
-local time = redis.call('TIME')
+local call = redis.call
+local value = call('GET', KEYS[1])
+local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local top = 0  -- a number, as numbers of so many digits are exact
 if value then
   top = tonumber(string.sub(value, 14, 29))
   local free = string.sub(value, 62, 62) == '\n'
-  local left = free and 0 or redis.call('PTTL', KEYS[1]) - tonumber(string.sub(value, 1, 13))
+  local left = free and 0 or call('PTTL', KEYS[1]) - tonumber(string.sub(value, 1, 13))
   if left > 0 then
     local owner, note = string.match(value, '^([^\n]*)\n[^\n]*\n(.*)$', 62)
     if owner ~= ARGV[1] then
       if ARGV[5] == '1' then
         redis.pcall('SET', KEYS[1] .. ':waits', '1', 'PX', '1000')  -- a full memory costs a hint
       end
-      return {0, left, note, string.sub(redis.sha1hex(owner), 1, 16)}
+      return {left, note, string.sub(redis.sha1hex(owner), 1, 16)}
     end
-    redis.call('SETRANGE', KEYS[1], 45, ARGV[8])
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return {1, top, now}
+    call('SETRANGE', KEYS[1], 45, ARGV[8])
+    call('PEXPIRE', KEYS[1], ARGV[2])
+    return top
   end
 end
 -- A proposal near this node's clock lets all nodes draw the same token, so that none has to be told
@@ -41,7 +42,7 @@ if token <= top or token > now + 50000 or token < now - 50000 then
   digits = string.format('%016.0f', token)
 end
 local stamp = time[1] .. string.sub('000000' .. time[2], -6)
-redis.call('SET', KEYS[1], ARGV[4] .. digits .. stamp .. ARGV[8] .. ARGV[1] .. '\n' .. ARGV[6] .. '\n' .. ARGV[7],
+call('SET', KEYS[1], ARGV[4] .. digits .. stamp .. ARGV[8] .. ARGV[1] .. '\n' .. ARGV[6] .. '\n' .. ARGV[7],
   'PX', ARGV[2])
-redis.call('ZADD', KEYS[2], 0, KEYS[1])
-return {1, token, now}
+call('ZADD', KEYS[2], 0, KEYS[1])
+return token

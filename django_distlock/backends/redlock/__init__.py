@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from django.core.checks import CheckMessage
 
@@ -18,14 +18,12 @@ from ..base import BaseLockBackend, positive
 from ..redis.location import PROTOCOL, locate_all, require_redis
 from . import checks, looking, rounds, waiting
 from .aring import AsyncRings
-from .asking import Answers, Operation, QuorumError
+from .asking import Operation, QuorumError
 from .nodes import Cluster, Node
 from .ring import Rings
-from .rounds import WAITED_FOR, Names
+from .rounds import Names
 
 __all__ = ["RedlockBackend"]
-
-T = TypeVar("T")
 
 BATCH = 500
 """Locks that are renewed in one round."""
@@ -73,7 +71,7 @@ class RedlockBackend(BaseLockBackend):
         self._names = Names(PROTOCOL, round(conf.retention * 1000))
         self._rings = Rings(self.cluster, self.command_timeout)
         self._arings = AsyncRings(self.cluster, self.command_timeout)
-        # The fastest of the nodes' clocks, less ours: what lets all draw the same token.
+        # The nodes' clocks, less ours: what lets all draw the same token.
         self._ahead: float | None = None
         self._contended = waiting.Contended()
         self._crowd = waiting.Crowd()
@@ -92,36 +90,26 @@ class RedlockBackend(BaseLockBackend):
         )
 
     def _acquire(self, claim: Claim, limit: float) -> Operation[Grant | Refusal]:
-        now = time.monotonic() * 1e6
-        proposal = 0 if self._ahead is None else round(now + self._ahead)
+        proposal = 0 if self._ahead is None else round(time.monotonic() * 1e6 + self._ahead)
         patience = self._limit(claim.ttl, max(limit, LEAST_PATIENCE))
-        operation = rounds.acquire(
+        answer = yield from rounds.acquire(
             self._names, claim, proposal, patience, self.cluster.shown, join=limit > 0
         )
-        return self._with_clock(operation)
-
-    def _with_clock(self, operation: Operation[Grant | Refusal]) -> Operation[Grant | Refusal]:
-        """Note what the nodes' clocks show when they grant."""
-        answers = yield next(operation)
-        clocks = [
-            each[0][2]
-            for each in answers
-            if isinstance(each, list) and not isinstance(each[0], Exception) and each[0][0] == 1
-        ]
-        if clocks:
-            self._ahead = max(clocks) - time.monotonic() * 1e6
-        return (yield from _going_on(operation, answers))
+        if isinstance(answer, Grant) and answer.fencing_token != proposal:
+            # The nodes have not believed it: their clocks show what they have drawn instead.
+            self._ahead = answer.fencing_token - time.monotonic() * 1e6
+        return answer
 
     def _renew(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         limit = self._limit(min(claim.ttl for claim in claims))
         return rounds.renew(self._names, claims, limit, self.cluster.shown)
 
     def _release(self, claim: Claim) -> Operation[bool]:
-        operation = rounds.release(self._names, claim, self._limit(claim.ttl), self.cluster.shown)
-        answers = yield next(operation)
-        if any(isinstance(each, list) and each[0] == WAITED_FOR for each in answers):
+        limit = self._limit(claim.ttl)
+        freed = yield from rounds.release(self._names, claim, limit, self.cluster.shown)
+        if freed.waited_for:
             self._contended.add(claim.key)
-        return (yield from _going_on(operation, answers))
+        return freed.ours
 
     def _look(self, name: str) -> Operation[looking.QuorumInfo | None]:
         limit = self._limit(self.conf.ttl)
@@ -236,14 +224,3 @@ class RedlockBackend(BaseLockBackend):
         self.cluster.forget_parent()
         self._rings.forget_parent()
         self._arings.forget_parent()
-
-
-def _going_on(operation: Operation[T], answers: Answers) -> Operation[T]:
-    """Go on with an operation whose first round is done."""
-    while True:
-        try:
-            round_ = operation.send(answers)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        answers = yield round_

@@ -41,6 +41,7 @@ class AsyncRing:
             connect=self._connect,
             together=True,
             glance=GLANCE,
+            plain=False,
         )
 
     async def _connect(

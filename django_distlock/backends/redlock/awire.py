@@ -15,6 +15,8 @@ __all__ = ["AsyncWire"]
 class AsyncWire:
     """A connection to one node, see `wire.Wire`."""
 
+    direct = False
+
     def __init__(self, node: Node, limit: float) -> None:
         from redis.exceptions import ConnectionError, ResponseError
 

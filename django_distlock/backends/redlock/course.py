@@ -29,6 +29,8 @@ class Line(Protocol):
     """What is called of a `Wire` or an `AsyncWire`."""
 
     connection: Any
+    direct: bool
+    """Whether it is open for sure, as nobody but we reads it."""
     owed: int
 
     @property
@@ -45,7 +47,8 @@ class Course:
 
     ``connect`` opens the wires of some nodes for a round, all ``together`` or of one at a time, and
     returns what went wrong with each. ``glance`` is how many seconds a look at an answer takes that
-    is not waited for.
+    is not waited for. What is asked of each node in each round is called here and not yielded where
+    calls are ``plain``, which are not awaited.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Course:
         connect: Callable[[Progress, Sequence[int], float, int], Any],
         together: bool,
         glance: float,
+        plain: bool,
     ) -> None:
         from redis import exceptions
 
@@ -67,6 +71,7 @@ class Course:
         self._wires = wires
         self._sleep, self._glance = sleep, glance
         self._open, self._together = connect, together
+        self._plain = plain
         self._pack = packer(wires[0].connection)
 
     def carry_out(self, operation: Operation[T]) -> Steps[T]:
@@ -97,17 +102,21 @@ class Course:
 
     def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> Steps[None]:
         unconnected = []
+        expected = len(progress.round.calls)
         for number in numbers:
             wire = self._wires[number]
             late = wire.owed and (wire.owed >= OWED or wire.silent_for > PATIENCE)
             if late and not (yield from self._catches_up(wire)):
                 progress.got(number, NotAskedError(f"it owes {OWED} answers"))
-            elif not wire.connection.is_connected:
+            elif not (wire.direct or wire.connection.is_connected):
                 unconnected.append(number)
             else:
                 owed = wire.owed
                 try:
-                    yield wire.send, (packed, len(progress.round.calls))
+                    if self._plain:
+                        wire.send(packed, expected)
+                    else:
+                        yield wire.send, (packed, expected)
                 except self._failures as error:
                     yield from self._failed(progress, number, error, packed)
                 else:
@@ -157,12 +166,16 @@ class Course:
                 if not until or now < progress.end:
                     return
                 over = True  # after a last look, as connecting may have taken all of the time
-            others = bool(progress.fresh)
-            for number in list(progress.pending):
-                waits = number in progress.fresh or not others
-                limit = min(SLICE, until - now) if waits and not over else self._glance
+            others = any(progress.pending.values())
+            turn = self._glance if over else min(SLICE, until - now)
+            for number, fresh in list(progress.pending.items()):
+                limit = turn if fresh or not others else self._glance
+                wire = self._wires[number]
                 try:
-                    answer = yield self._wires[number].receive, (limit,)
+                    if self._plain:
+                        answer = wire.receive(limit)
+                    else:
+                        answer = yield wire.receive, (limit,)
                 except self._overdue:
                     continue
                 except self._failures as error:

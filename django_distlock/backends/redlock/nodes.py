@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ...worker import begin
@@ -57,7 +58,7 @@ class Cluster:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    @property
+    @cached_property
     def shown(self) -> list[str]:
         """The addresses for people."""
         return [node.shown for node in self.nodes]
@@ -126,9 +127,8 @@ class Progress:
     def __init__(self, round_: Round, nodes: int, asked: Iterable[int]) -> None:
         self.round = round_
         self.answers: Answers = [None] * nodes
-        self.pending: list[int] = []
-        self.fresh: set[int] = set()
-        """Those of the pending that owed nothing before: they will answer at once."""
+        self.pending: dict[int, bool] = {}
+        """Who has yet to answer, and whether it owed nothing before: then it will at once."""
         self.started = time.monotonic()
         self.end = self.started + round_.limit
         self._settled: float | None = None
@@ -140,30 +140,30 @@ class Progress:
 
     def sent(self, number: int, owed: int) -> None:
         """Note that a node was asked."""
-        self.pending.append(number)
-        if not owed:
-            self.fresh.add(number)
+        self.pending[number] = not owed
 
     def got(self, number: int, answer: list[Any] | Exception) -> None:
         """Note what a node said."""
         self.answers[number] = answer
         self._answered = True
-        self.forget(number)
+        self.pending.pop(number, None)
 
     def until(self) -> float:
         """Return until when to wait for who is pending; 0 when not at all."""
         if not self.pending:
             return 0.0
+        fresh = any(self.pending.values())
         now = time.monotonic()
         if self._settled is None and self._answered and self.round.decided(self.answers):
             self._settled = now
         if self._settled is not None:
             late = max(STRAGGLE, self._settled - self.started)
-            return min(self.end, self._settled + late) if self.fresh else 0.0
-        if not self.fresh and not self.round.patient:
+            return min(self.end, self._settled + late) if fresh else 0.0
+        if fresh:
+            return self.end
+        if not self.round.patient:
             return 0.0
-        answered = sum(isinstance(each, list) for each in self.answers)
-        if not self.fresh and answered >= self._quorum:
+        if sum(isinstance(each, list) for each in self.answers) >= self._quorum:
             self._thin = self._thin or now
             return min(self.end, self._thin + GRACE)
         return self.end
@@ -180,9 +180,7 @@ class Progress:
 
     def forget(self, number: int) -> None:
         """Take it back that a node was asked: its connection is no more."""
-        if number in self.pending:
-            self.pending.remove(number)
-            self.fresh.discard(number)
+        self.pending.pop(number, None)
 
     def connecting_ends(self, begun: float, connected: int) -> float:
         """Return until when to go on connecting, of what began then; so many are ``connected``.
@@ -199,8 +197,9 @@ class Progress:
 
     def rest(self) -> list[int]:
         """Return the nodes to ask after all, when those that are up proved to be too few."""
-        answered = sum(isinstance(each, list) for each in self.answers)
-        if self.round.nodes is not None or answered >= self._quorum:
+        if self.round.nodes is not None or len(self.asked) == len(self.answers):
+            return []
+        if sum(isinstance(each, list) for each in self.answers) >= self._quorum:
             return []
         return [number for number in range(len(self.answers)) if number not in self.asked]
 
@@ -212,7 +211,7 @@ class Progress:
             waited = time.monotonic() - self.started
             for number in self.pending:
                 self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
-        if self.round.nodes is None:
+        if self.round.nodes is None and None in self.answers:
             for number, node in enumerate(nodes):
                 if self.answers[number] is None:
                     self.answers[number] = NotAskedError(str(node.down or "it was down just now"))

@@ -43,6 +43,7 @@ class Ring:
             connect=self._connect,
             together=False,
             glance=0.0,
+            plain=True,
         )
 
     def _connect(

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...names import readable
 from ...values import Claim, Grant, Refusal
@@ -19,7 +19,7 @@ from .scripts import digest, script
 from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
 
 __all__ = [
-    "WAITED_FOR",
+    "Freed",
     "Names",
     "acquire",
     "each_vote",
@@ -32,6 +32,15 @@ RESTORED = "0" * 16  # the attempt that nobody undoes
 RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
 WAITED_FOR = 2  # what a node says that freed a lock for which somebody waits
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
+
+
+class Freed(NamedTuple):
+    """What came of a release."""
+
+    ours: bool
+    """Whether a quorum had it, or may have had it."""
+    waited_for: bool
+    """Whether somebody waits, and was woken by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +104,15 @@ def acquire(
             yield from _undo(names, claim, attempt, answers, limit)
             raise QuorumError(report(answers, node, _acquire_vote))
         refused = _refused(answers)
-        rivals = [each[3].decode() for each in refused]
+        rivals = [each[2].decode() for each in refused]
         where = standing(digest(claim.owner), tally.yes, rivals, tally.failed, nodes)
         after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
         over = where is Standing.BEATEN or time.monotonic() + after >= until
         if over or where is Standing.TRAILING:
             yield from _undo(names, claim, attempt, answers, limit)
         if over:
-            left = time_to_quorum([each[1] / 1000 for each in refused], nodes)
-            note = refused[0][2].decode("utf-8", "replace") if refused else ""
+            left = time_to_quorum([each[0] / 1000 for each in refused], nodes)
+            note = refused[0][1].decode("utf-8", "replace") if refused else ""
             return Refusal(left, note, queue=join)
 
 
@@ -112,7 +121,7 @@ def _agree(
 ) -> Operation[tuple[int | None, Answers]]:
     """Return the token of a grant once a quorum has stored it, or None and what was said."""
     needed = quorum(len(answers))
-    tokens = {i: each[0][1] for i, each in enumerate(answers) if _said(each, _granted)}  # type: ignore[index]
+    tokens = {i: each[0] for i, each in enumerate(answers) if _said(each, _granted)}  # type: ignore[index]
     token, behind = agreed_token(tokens, len(answers))
     if not behind:
         return token, []
@@ -164,8 +173,8 @@ def renew(
     return ours
 
 
-def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Operation[bool]:
-    """Free the claim on all nodes; True if a quorum had it, or may have had it."""
+def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Operation[Freed]:
+    """Free the claim on all nodes."""
 
     def decided(answers: Answers) -> bool:
         return _tally(answers, bool).verdict is not Verdict.OPEN
@@ -175,7 +184,8 @@ def release(names: Names, claim: Claim, limit: float, node: Sequence[str]) -> Op
     verdict = _tally(answers, bool).verdict
     if verdict is Verdict.DOWN:
         raise QuorumError(report(answers, node, _release_vote))
-    return verdict is not Verdict.NO
+    waited_for = any(isinstance(each, list) and each[0] == WAITED_FOR for each in answers)
+    return Freed(verdict is not Verdict.NO, waited_for)
 
 
 # -- reading answers -------------------------------------------------------------------------------
@@ -195,7 +205,7 @@ def _words(
 
 
 def _granted(answer: Any) -> bool:
-    return bool(answer[0])
+    return isinstance(answer, int)  # the token
 
 
 def _tokens(answer: Answer) -> list[int] | None:
@@ -238,9 +248,10 @@ def _tally(answers: Answers, is_yes: Callable[[Any], bool]) -> Tally:
     for answer in answers:
         if answer is None:
             continue
-        if isinstance(answer, Exception) or isinstance(answer[0], Exception):
+        said = answer[0] if isinstance(answer, list) else answer
+        if isinstance(said, Exception):
             failed += 1
-        elif is_yes(answer[0]):
+        elif is_yes(said):
             yes += 1
         else:
             no += 1
@@ -250,14 +261,14 @@ def _tally(answers: Answers, is_yes: Callable[[Any], bool]) -> Tally:
 def _is_clean(answer: Answer) -> bool:
     """Tell whether a node has surely nothing of ours: it refused, or was not asked."""
     if isinstance(answer, list):
-        return not isinstance(answer[0], Exception) and not answer[0][0]
+        return isinstance(answer[0], list)
     return isinstance(answer, NotAskedError)
 
 
 def _refused(answers: Answers) -> list[Any]:
     """Return what the nodes said that refused."""
     said = [each[0] for each in answers if isinstance(each, list)]
-    return [each for each in said if not isinstance(each, Exception) and not each[0]]
+    return [each for each in said if isinstance(each, list)]
 
 
 def _missing(answers: Answers, ours: Sequence[bool]) -> dict[int, dict[int, int]]:
@@ -292,7 +303,7 @@ def each_vote(answers: Answers, node: Sequence[str], tell: Callable[[Any], str])
 
 
 def _acquire_vote(answer: Any) -> str:
-    return "granted" if answer[0] else f"held by another for {answer[1] / 1000:g} s"
+    return "granted" if _granted(answer) else f"held by another for {answer[0] / 1000:g} s"
 
 
 def _renew_vote(answer: Any) -> str:

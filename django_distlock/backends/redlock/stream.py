@@ -21,7 +21,7 @@ class Stream:
     def __init__(self, sock: Any, reader: Any) -> None:
         from redis import exceptions
 
-        self._errors = exceptions
+        self._errors, self._cut_off = exceptions, exceptions.ConnectionError
         sock.setblocking(False)
         self._sock, self._write, self._receive = sock, sock.send, sock.recv
         self._feed, self._next = reader.feed, reader.gets
@@ -63,7 +63,7 @@ class Stream:
                 raise self._errors.ConnectionError("Connection closed by server.")
             self._feed(data)
             answer = self._next()
-        if isinstance(answer, self._errors.ConnectionError):
+        if isinstance(answer, self._cut_off):
             raise answer  # the server is starting
         return answer
 

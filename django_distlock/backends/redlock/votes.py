@@ -106,10 +106,12 @@ def agreed_token(tokens: Mapping[int, int], nodes: int) -> tuple[int, list[int]]
     needed = quorum(nodes)
     if len(tokens) < needed:
         raise ValueError(f"{len(tokens)} of {nodes} nodes are no quorum")
+    highest = max(tokens.values())
+    if highest == min(tokens.values()):
+        return highest, []  # as all have seen the same proposal
     token, count = Counter(tokens.values()).most_common(1)[0]
     if count >= needed:
         return token, []
-    highest = max(tokens.values())
     return highest, [node for node, drawn in tokens.items() if drawn < highest]
 
 

@@ -23,6 +23,7 @@ class Wire:
         self.connection: Any = node.place.connection(limit)
         self._kind = node.place.kind
         self._stream: Stream | None = None
+        self.direct = False
         self._error = exceptions.ResponseError
         self.owed = 0
         self._since = 0.0
@@ -44,6 +45,7 @@ class Wire:
         connection.socket_timeout = SLICE
         connection.update_current_socket_timeout(SLICE)
         self._stream = stream(connection, self._kind)
+        self.direct = self._stream is not None
 
     def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
@@ -55,8 +57,9 @@ class Wire:
 
     def receive(self, limit: float) -> list[Any]:
         """Return the answers to what was sent last; raise TimeoutError while some are missing."""
+        read = self._read if self._stream is None else self._stream.read
         while self.owed:
-            answer = self._read(limit)
+            answer = read(limit)
             self.owed -= 1
             if self.owed < self._expected:
                 self._got.append(answer)
@@ -87,6 +90,6 @@ class Wire:
 
     def drop(self) -> None:
         """Close it."""
-        self._stream = None
+        self._stream, self.direct = None, False
         self.connection.disconnect()
         self.owed = 0
