@@ -10,7 +10,8 @@ Acquire:
    is counted from *before* the question.
 2. Granted, and the answer came while the lease still lasts: done.
 3. Not granted and the wait is over: withdraw, so that nothing of ours stays in the store.
-4. Wait in the store's queue if it has one, else pause, and ask again.
+4. Wait in the store's queue if it has one, else pause, and ask again, unless the store answered
+   the next question when it woke us.
 
 Whatever else ends it, an error, a cancellation, Ctrl-C, withdraws first: the answer may have been
 lost on its way while the store granted the lock.
@@ -126,26 +127,28 @@ def acquire(
     """
     conflicts = 0
     sleeps: Iterator[float] | None = None  # made by the first who has to sleep
+    told: Grant | Refusal | bool = False
     try:
         left = None if until is None else until - clock()
         if (left is None or left > 0) and store.is_contended(claim):
             # Else who has just released it would be before those who wait, again and again.
-            yield Pause(
-                store, "queue", (claim, _at_most(left, QUEUE_LIMIT, None), left), claim.name
-            )
+            turn = _at_most(left, QUEUE_LIMIT, None)
+            told = yield Pause(store, "queue", (claim, turn, left), claim.name)
         while True:
             asked = clock()
-            left = None if until is None else until - asked
-            limit = _patience(store, left)
-            try:
-                answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
-            except StoreConflictError:
-                conflicts += 1
-                late = -1.0 if until is None else clock() - until
-                most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
-                if late >= 0 and conflicts >= most:
-                    raise
-                answer = None
+            answer = None if isinstance(told, bool) else told
+            if answer is None:
+                left = None if until is None else until - asked
+                limit = _patience(store, left)
+                try:
+                    answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
+                except StoreConflictError:
+                    conflicts += 1
+                    late = -1.0 if until is None else clock() - until
+                    most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
+                    if late >= 0 and conflicts >= most:
+                        raise
+            told = False
             if isinstance(answer, Grant):
                 deadline = asked + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:
@@ -161,7 +164,8 @@ def acquire(
                     break
             if isinstance(answer, Refusal) and answer.queue:
                 turn = _at_most(left, QUEUE_LIMIT, answer)
-                if (yield Pause(store, "queue", (claim, turn, left), claim.name)):
+                told = yield Pause(store, "queue", (claim, turn, left), claim.name)
+                if told:
                     continue
             sleeps = sleeps or iter(delays)
             yield Pause(store, "pause", (claim, _at_most(left, next(sleeps), answer)), claim.name)
@@ -178,7 +182,7 @@ def acquire(
         raise
     if store.is_queued(claim):
         yield from _withdraw(store, claim, abandon, "withdraw")
-    return answer if isinstance(answer, Refusal) else Refusal()
+    return answer
 
 
 def _patience(store: Store, left: float | None) -> float:

@@ -122,13 +122,14 @@ class BaseLockBackend(Calls):
         """Pause on the event loop; it occupies no thread."""
         await asyncio.sleep(seconds)
 
-    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
         """Wait in the store's queue until trying again may help, for ``limit`` seconds at most.
 
         Asked for after a Refusal that says `queue`. False when there is no place to wait in now:
-        the caller pauses then. Only a hint, as `pause` is. A place in the queue is kept until the
-        claim is released, whether it was granted or not; ``left`` is how long it may go on waiting
-        in all (None: for ever).
+        the caller pauses then. Only a hint, as `pause` is; or, where an attempt was made when the
+        wait was over, its answer, counted from now. A place in the queue is kept until the claim is
+        released, whether it was granted or not; ``left`` is how long it may go on waiting in all
+        (None: for ever).
         """
         return False
 

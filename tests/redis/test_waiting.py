@@ -218,8 +218,7 @@ def test_the_lease_counts_from_before_the_wait(server: Redis, opened: Opener, na
     asked = time.monotonic()
     timer = threading.Timer(0.1, backend.release, [mine])
     timer.start()
-    assert backend.queue(waiter, 1.0, LONG)
-    answer = backend.try_acquire(waiter, 1.0)
+    answer = backend.queue(waiter, 1.0, LONG)
     timer.join()
     assert isinstance(answer, Grant)
     assert answer.valid_for <= 10 - 0.1

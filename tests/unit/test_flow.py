@@ -93,6 +93,32 @@ def test_a_queue_that_cannot_be_left_is_left_later() -> None:
     assert drive.abandoned == [CLAIM]
 
 
+def test_what_is_granted_with_the_word_that_ends_a_wait_is_not_asked_for() -> None:
+    drive = ByHand(wait=60.0, queues=True).answer(Refusal(9.0, "note", queue=True)).expect("queue")
+    drive.answer(Grant(7, 12.0), took=3.0)
+    # It is counted from the end of the wait: the store takes off what has passed before.
+    assert drive.result == Granted(7, drive.deadline(drive.clock(), 12.0))
+    assert drive.verbs == ["try_acquire", "queue"]
+
+
+def test_who_is_refused_with_the_word_that_ends_a_wait_waits_on() -> None:
+    refusal = Refusal(9.0, "note", queue=True)
+    drive = ByHand(wait=1.0, queues=True).answer(refusal).expect("queue")
+    drive.answer(refusal, took=0.4).expect("queue")
+    assert drive.step.args[2] == pytest.approx(0.6)
+    drive.answer(Refusal(8.0, "other", queue=True), took=0.7).expect("withdraw").answer(False)
+    assert drive.result == Refusal(8.0, "other", queue=True)
+    assert drive.verbs == ["try_acquire", "queue", "queue", "withdraw"]
+
+
+def test_what_is_over_when_it_is_granted_with_the_end_of_a_wait_is_asked_for_again() -> None:
+    drive = ByHand(wait=60.0, queues=True).answer(Refusal(9.0, "note", queue=True)).expect("queue")
+    drive.answer(Grant(7, -1.0)).expect("pause").sleep().expect("try_acquire")
+    asked = drive.clock()
+    drive.grant(7)
+    assert drive.result == Granted(7, drive.deadline(asked))
+
+
 def test_a_grant_that_came_after_its_deadline_is_not_returned() -> None:
     drive = ByHand(wait=60.0).grant(7, took=TTL).expect("pause").sleep().expect("try_acquire")
     # The same owner asks again and is given the same token, with its ttl anew.

@@ -38,7 +38,7 @@ class Register:
         held = bool(self.owner) and self.clock() < self.expires
         if verb == "try_acquire":
             if held and self.owner != claim.owner:
-                return Refusal(self.expires - self.clock())
+                return Refusal(self.expires - self.clock(), queue=True)
             if not held or self.owner != claim.owner:
                 self.token += 1
             self.owner, self.expires = claim.owner, self.clock() + claim.ttl
@@ -148,9 +148,18 @@ class Flows(RuleBasedStateMachine):
         self._go_on(asker, LockBackendError("lost") if lost else answer)
 
     @precondition(lambda self: self._standing(pausing=True))
-    @rule(data=st.data(), hint=st.booleans())
-    def wake(self, data: st.DataObject, hint: bool) -> None:
-        self._go_on(data.draw(st.sampled_from(self._standing(pausing=True))), hint)
+    @rule(data=st.data(), word=st.sampled_from(["none", "hint", "answer", "lost"]))
+    def wake(self, data: st.DataObject, word: str) -> None:
+        """End a wait; in a queue perhaps by the answer to an attempt, which may be lost."""
+        asker = data.draw(st.sampled_from(self._standing(pausing=True)))
+        step = asker.step
+        assert isinstance(step, Call)
+        answer: object = word == "hint"
+        if step.verb == "queue" and word in ("answer", "lost"):
+            answer = self.register.carry_out("try_acquire", asker.claim)
+            if word == "lost":
+                answer = LockBackendError("lost")
+        self._go_on(asker, answer)
 
     @precondition(lambda self: any(each.step is not None for each in self.askers))
     @rule(data=st.data())

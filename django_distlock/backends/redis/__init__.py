@@ -81,14 +81,11 @@ class RedisBackend(Looking):
         if self._scripted is not None and isinstance(self._clients, NodeClient):
             self._direct = self._scripted, self._clients
         self._queued: set[str] = set()  # owners that were refused and stand in the queue
-        self._told: dict[str, tuple[Any, float]] = {}  # what they were told when they were woken
 
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
-        if self._told and (told := self._told.pop(claim.owner, None)) is not None:
-            return self._told_of(claim, *told)
         patience = self._patience(limit)
         if self._direct is not None and not self._replicas:
             way, client = self._direct
@@ -105,8 +102,6 @@ class RedisBackend(Looking):
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt as `try_acquire`, on the event loop."""
-        if (told := self._told.pop(claim.owner, None)) is not None:
-            return self._told_of(claim, *told)
         patience = self._patience(limit)
         begin = partial(self._attempt, claim, limit > 0, patience)
         return self._answered(claim, await self._aclients.converse(begin, patience))
@@ -125,13 +120,6 @@ class RedisBackend(Looking):
             self._queued.discard(claim.owner)
         elif meant.queue and self.queues:
             self._queued.add(claim.owner)
-        return meant
-
-    def _told_of(self, claim: Claim, answer: Any, sent: float) -> Grant | Refusal:
-        """Return the answer to an attempt that was sent with a wait, at ``sent``."""
-        meant = self._answered(claim, answer)
-        if isinstance(meant, Grant):
-            return Grant(meant.fencing_token, meant.valid_for - (self.clock() - sent))
         return meant
 
     def renew(self, claim: Claim) -> bool:
@@ -169,7 +157,7 @@ class RedisBackend(Looking):
                 return True
             raise  # the first one may have freed it, or the lock was lost: unknown
         finally:
-            self._forget_waiting(claim)
+            self._queued.discard(claim.owner)
 
     def _release_once(self, claim: Claim) -> bool:
         limit = self.command_timeout
@@ -201,7 +189,7 @@ class RedisBackend(Looking):
                 return True
             raise
         finally:
-            self._forget_waiting(claim)
+            self._queued.discard(claim.owner)
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -209,7 +197,7 @@ class RedisBackend(Looking):
         """Tell whether a claim that was refused stands in the server's queue."""
         return claim.owner in self._queued
 
-    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
         """Block on the claim's mailbox."""
         turn, patience = self._turn(limit, left)
         commands, sent = self._to_wait(claim, turn), self.clock()
@@ -218,7 +206,9 @@ class RedisBackend(Looking):
         except self._cut_off:
             return False  # the next attempt says what is the matter, if anything still is
 
-    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    async def aqueue(
+        self, claim: Claim, limit: float, left: float | None
+    ) -> Grant | Refusal | bool:
         """Block as `queue`, on a connection of the event loop's."""
         turn, patience = self._turn(limit, left)
         commands, sent = self._to_wait(claim, turn), self.clock()
@@ -235,21 +225,20 @@ class RedisBackend(Looking):
         commands = self._way.wait(claim, turn)
         return commands[:1] if self._replicas and self._scripted is not None else commands
 
-    def _woken(self, claim: Claim, sent: float, answers: Sequence[Any]) -> bool:
-        """Keep the answer to the attempt that was sent with a wait, if there is one."""
+    def _woken(self, claim: Claim, sent: float, answers: Sequence[Any]) -> Grant | Refusal | bool:
+        """Return the answer to the attempt that was sent with a wait, if there is one."""
+        answer = None
         if self._scripted is not None and len(answers) > 1:
             *answers, answer = answers
-            # Of one who is not known any more the next attempt asks anew.
-            if isinstance(answer, int) or (isinstance(answer, list) and answer[2] == 1):
-                self._told[claim.owner] = answer, sent
         for each in answers:
             if isinstance(each, Exception):
                 raise each
-        return True
-
-    def _forget_waiting(self, claim: Claim) -> None:
-        self._queued.discard(claim.owner)
-        self._told.pop(claim.owner, None)
+        if answer is None or isinstance(answer, Exception):
+            return True  # the next attempt finds out what is the matter
+        meant = self._answered(claim, answer)
+        if isinstance(meant, Grant):
+            return Grant(meant.fencing_token, meant.valid_for - (self.clock() - sent))
+        return meant if meant.queue else True  # who is not known any more asks anew
 
     def _turn(self, limit: float, left: float | None) -> tuple[float, float]:
         """Return how long to block, and how long to wait for the answer to that."""

@@ -15,7 +15,7 @@ from os import getpid
 from typing import Any, Protocol, TypeVar
 
 from .location import Place
-from .talks import Begin, Command, Talk, several
+from .talks import Begin, Command, Talk
 from .wires import Wire
 
 __all__ = ["Client", "Command", "NodeClient", "carry_out"]
@@ -90,7 +90,13 @@ class NodeClient:
     def ask_all(
         self, commands: Sequence[Command], limit: float, *, resend: bool = True
     ) -> list[Any]:
-        return self.converse(lambda: several(commands), limit, resend=resend)
+        wire = self.wire()
+        try:
+            return wire.ask_all(commands, limit)
+        except self._cut_off:
+            if not resend:
+                raise
+            return wire.ask_all(commands, limit)
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         wire = self.wire()
