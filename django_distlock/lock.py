@@ -267,7 +267,8 @@ class Lock(Guard[Lease], Decorates):
 
     def _note(self, name: str, backend: BaseLockBackend) -> str:
         try:
-            return this_note(self.metadata, show_caller=backend.conf.show_caller)
+            # This function, `_obtain_in` and what drives that are ours.
+            return this_note(self.metadata, show_caller=backend.conf.show_caller, ours=3)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using
