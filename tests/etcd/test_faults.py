@@ -231,8 +231,9 @@ def test_a_holder_that_stood_still_for_longer_than_its_lease(
 
 def fill(server: Etcd) -> None:
     """Write until the server refuses it."""
-    for _ in range(50):
+    for _ in range(200):
         server.ask("kv/put", {"key": "YQ==", "value": "YWFh" * 10_000})
+        time.sleep(0.01)  # what is written counts when it is on the disk, each tenth of a second
 
 
 def test_a_server_without_space_frees_and_renews(opened: Opener, name: str) -> None:
