@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .clock import Clock
 from .exceptions import LockBackendError, StoreConflictError
@@ -94,8 +94,7 @@ class Pause(Call):
     interruptible: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """A grant with the local deadline until which it can be relied on."""
 
     fencing_token: int
@@ -129,13 +128,14 @@ def acquire(
     sleeps: Iterator[float] | None = None  # made by the first who has to sleep
     told: Grant | Refusal | bool = False
     try:
-        left = None if until is None else until - clock()
+        asked = clock()
+        left = None if until is None else until - asked
         if (left is None or left > 0) and store.is_contended(claim):
             # Else who has just released it would be before those who wait, again and again.
             turn = _at_most(left, QUEUE_LIMIT, None)
             told = yield Pause(store, "queue", (claim, turn, left), claim.name)
-        while True:
             asked = clock()
+        while True:
             answer = None if isinstance(told, bool) else told
             if answer is None:
                 left = None if until is None else until - asked
@@ -165,10 +165,11 @@ def acquire(
             if isinstance(answer, Refusal) and answer.queue:
                 turn = _at_most(left, QUEUE_LIMIT, answer)
                 told = yield Pause(store, "queue", (claim, turn, left), claim.name)
-                if told:
-                    continue
-            sleeps = sleeps or iter(delays)
-            yield Pause(store, "pause", (claim, _at_most(left, next(sleeps), answer)), claim.name)
+            if not told:
+                sleeps = sleeps or iter(delays)
+                seconds = _at_most(left, next(sleeps), answer)
+                yield Pause(store, "pause", (claim, seconds), claim.name)
+            asked = clock()
     except GeneratorExit:
         # Nobody drives us any more, so no step of ours would be carried out.
         abandon(claim)

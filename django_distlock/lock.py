@@ -119,8 +119,9 @@ class Lock(Guard[Lease], Decorates):
         backend = locks[self.using]
         if (most := backend.longest_wait) is not None:
             left = most if left is None else min(left, most)
-        ttl = self.ttl if self.ttl is not UNSET else backend.conf.ttl
-        ttl = check_ttl(ttl, name=name, alias=self.using, longest=backend.longest_ttl)
+        ttl = backend.conf.ttl  # judged with the settings
+        if self.ttl is not UNSET:
+            ttl = check_ttl(self.ttl, name=name, alias=self.using, longest=backend.longest_ttl)
         note = self._note(name, backend)
         key = backend.key(name)
         kept: list[object] = (yield Ask(sweep)) if is_pending() else []
@@ -168,6 +169,7 @@ class Lock(Guard[Lease], Decorates):
                 max_hold=self._max_hold(backend),
                 label=self.label,
                 me=me,
+                place=place,
             )
             lease = Lease(hold)
             watchdog.watch(hold)

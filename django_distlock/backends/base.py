@@ -14,7 +14,7 @@ from ..backoff import Backoff
 from ..calls import Calls
 from ..conf import AliasConf, OptionSpec, parse_options
 from ..durations import MAX_TTL, Duration
-from ..exceptions import LockNotHeldError, UnsupportedOperationError
+from ..exceptions import InvalidLockBackendError, LockNotHeldError, UnsupportedOperationError
 from ..names import check_name, key_of
 from ..signals import Tell, heard, lock_forced
 from ..transactions import Ask, is_pending, sweep
@@ -62,6 +62,11 @@ class BaseLockBackend(Calls):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         self.alias = alias
         self.conf = conf
+        if conf.ttl > self.longest_ttl:
+            raise InvalidLockBackendError(
+                f"DISTLOCKS[{alias!r}]['TTL'] is at most {self.longest_ttl:g} with this backend, "
+                f"not {conf.ttl:g}."
+            )
         self.opts = parse_options(alias, conf.options, self.options)
         self.command_timeout: float = self.opts.get("COMMAND_TIMEOUT", 5.0)
         self.backoff = Backoff(*self.poll)

@@ -142,6 +142,8 @@ def test_a_ttl_beyond_the_stores_range_is_refused() -> None:
         assert backend.calls == []
         with lock("a", using=backend.alias, ttl=60) as lease, pytest.raises(InvalidLockError):
             lease.renew(61)
+        with pytest.raises(InvalidLockBackendError, match=r"\['TTL'\] is at most 60 .* not 61\."):
+            Short("other", dataclasses.replace(backend.conf, ttl=61.0))
 
 
 @pytest.mark.parametrize("metadata", [{"a": object()}, {("a",): 1}, 5, {"a": {1, 2}}])

@@ -93,8 +93,9 @@ class RedisBackend(Looking):
                 answer = client.ask(way.acquire_at_once(claim, limit > 0), patience)
             except self._unknown:  # hardly ever
                 answer = self._converse_to_acquire(claim, limit, patience)
-            return self._answered(claim, answer)
-        return self._answered(claim, self._converse_to_acquire(claim, limit, patience))
+        else:
+            answer = self._converse_to_acquire(claim, limit, patience)
+        return self._answered(claim, answer)
 
     def _converse_to_acquire(self, claim: Claim, limit: float, patience: float) -> Any:
         begin = partial(self._attempt, claim, limit > 0, patience)
