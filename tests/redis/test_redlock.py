@@ -13,12 +13,14 @@ import pytest
 
 from django_distlock import InvalidLockBackendError, lock
 from django_distlock.backends.redlock import RedlockBackend
+from django_distlock.backends.redlock.asking import Answers
 from django_distlock.conf import parse
-from django_distlock.values import CleanPolicy
+from django_distlock.values import Claim, CleanPolicy
 from tests.claims import opening, started
 from tests.redlock import NODES
 from tests.servers import chosen
 from tests.shop import environment_of, program
+from tests.unit.test_rounds import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
@@ -51,6 +53,40 @@ def made(location: Any, **options: Any) -> RedlockBackend:
     """Return a backend that nobody asks."""
     conf = {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options}
     return RedlockBackend("own", parse("own", conf))
+
+
+def test_far_nodes_draw_the_same_token() -> None:
+    """What is proposed is near the nodes' clocks when it gets there, however long that takes."""
+    backend = made([ONE, TWO, THREE])
+    nodes = [Model(0) for _ in range(3)]
+    ahead, way = (0, 2_000, 5_000), 0.03  # us, s: of the nodes' clocks, and to them or back
+
+    def acquire(mine: Claim) -> tuple[list[str], Any]:
+        """Return which questions it took, and the grant."""
+        operation, asked = backend._acquire(mine, 1.0), []
+        question = next(operation)
+        while True:
+            asked.append(question.script.name)
+            time.sleep(way)
+            answers: Answers = [None] * 3
+            for number in range(3) if question.nodes is None else question.nodes:
+                nodes[number].clock = round(time.monotonic() * 1e6) + ahead[number]
+                answers[number] = [nodes[number].run(question.script.name, question.calls[0])]
+            time.sleep(way)
+            try:
+                question = operation.send(answers)
+            except StopIteration as stop:
+                return asked, stop.value
+
+    tokens = []
+    for number in range(5):
+        mine = Claim("x", "0" * 64, f"owner {number}", 30.0)
+        asked, grant = acquire(mine)
+        assert asked == (["acquire"] if number else ["acquire", "raise"])
+        tokens.append(grant.fencing_token)
+        for node in nodes:
+            assert node.run("release", ("", "", mine.owner, "")) == 1
+    assert tokens == sorted(set(tokens))
 
 
 @pytest.mark.parametrize(

@@ -90,14 +90,16 @@ class RedlockBackend(BaseLockBackend):
         )
 
     def _acquire(self, claim: Claim, limit: float) -> Operation[Grant | Refusal]:
-        proposal = 0 if self._ahead is None else round(time.monotonic() * 1e6 + self._ahead)
+        sent = time.monotonic() * 1e6
+        proposal = 0 if self._ahead is None else round(sent + self._ahead)
         patience = self._limit(claim.ttl, max(limit, LEAST_PATIENCE))
         answer = yield from rounds.acquire(
             self._names, claim, proposal, patience, self.cluster.shown, join=limit > 0
         )
         if isinstance(answer, Grant) and answer.fencing_token != proposal:
-            # The nodes have not believed it: their clocks show what they have drawn instead.
-            self._ahead = answer.fencing_token - time.monotonic() * 1e6
+            # The nodes have not believed it: what they have drawn instead is what their clocks show
+            # as long after the sending as the next question will take, too.
+            self._ahead = answer.fencing_token - sent
         return answer
 
     def _renew(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
