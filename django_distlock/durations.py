@@ -53,8 +53,6 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def _seconds(value: Any, what: str, name: str | None, alias: str | None) -> float:
-    if type(value) is float and math.isfinite(value):
-        return value  # as the settings have it, at each acquisition
     if isinstance(value, timedelta):
         return value.total_seconds()
     # bool is an int to Python, and True has meant "for ever" in one library and 1 s in another.

@@ -148,7 +148,6 @@ def acquire(
                     most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
                     if late >= 0 and conflicts >= most:
                         raise
-            told = False
             if isinstance(answer, Grant):
                 deadline = asked + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:
@@ -162,6 +161,7 @@ def acquire(
                     )
                 if answer is not None:
                     break
+            told = False
             if isinstance(answer, Refusal) and answer.queue:
                 turn = _at_most(left, QUEUE_LIMIT, answer)
                 told = yield Pause(store, "queue", (claim, turn, left), claim.name)

@@ -113,10 +113,9 @@ class Hold:
         max_hold: float | None = None,
         label: str | None = None,
         me: Me | None = None,
-        place: object = None,
     ) -> None:
         self.backend = backend
-        self.place = place or backend.place()
+        self.place = backend.place()
         self.claim = claim
         self.granted = granted
         self.deadline = granted.deadline

@@ -75,12 +75,9 @@ def _is_inside(file: str) -> bool:
     return any(part in file for part in _LOOPS)
 
 
-def _site(ours: int) -> Place:
-    """Return file, line and function of the nearest caller outside of what `_is_inside` tells.
-
-    Of the callers of `this_note` the first ``ours`` need not be looked at.
-    """
-    frame: FrameType | None = sys._getframe(2 + ours)
+def _site() -> Place:
+    """Return file, line and function of the nearest caller outside of what `_is_inside` tells."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         if not _is_inside(code.co_filename):
@@ -95,24 +92,22 @@ def this_task() -> asyncio.Task[Any] | None:
     return None if loop is None else asyncio.current_task(loop)
 
 
-def this_note(
-    metadata: Mapping[str, Any] | None, *, show_caller: bool = True, ours: int = 0
-) -> str:
+def this_note(metadata: Mapping[str, Any] | None, *, show_caller: bool = True) -> str:
     """Return the note of the calling process, thread, task or view, user and place in the code.
 
-    The last two are left out without ``show_caller``; the nearest ``ours`` callers are not the
-    place for sure. Raises TypeError or ValueError when JSON cannot hold the metadata.
+    The last two are left out without ``show_caller``. Raises TypeError or ValueError
+    when JSON cannot hold the metadata.
     """
     task = this_task()
     name = "" if task is None else task.get_name()
     caller = _caller.get()
     if caller is None:
-        view, user, place = "", "", _site(ours) if show_caller else NOWHERE
+        view, user, place = "", "", _site() if show_caller else NOWHERE
     else:
         _caller.set(None)
         view, user, place = caller.view, "", NOWHERE
         if show_caller:
-            user, place = caller.user, caller.place if caller.place[0] else _site(ours)
+            user, place = caller.user, caller.place if caller.place[0] else _site()
     who = (os.getpid(), threading.current_thread().name, name, view, user, place)
     return Note(_holder(*who), metadata).dumps() if metadata else _plain_note(*who)
 

@@ -169,7 +169,6 @@ class Lock(Guard[Lease], Decorates):
                 max_hold=self._max_hold(backend),
                 label=self.label,
                 me=me,
-                place=place,
             )
             lease = Lease(hold)
             watchdog.watch(hold)
@@ -269,8 +268,7 @@ class Lock(Guard[Lease], Decorates):
 
     def _note(self, name: str, backend: BaseLockBackend) -> str:
         try:
-            # This function, `_obtain_in` and what drives that are ours.
-            return this_note(self.metadata, show_caller=backend.conf.show_caller, ours=3)
+            return this_note(self.metadata, show_caller=backend.conf.show_caller)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using

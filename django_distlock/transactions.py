@@ -13,7 +13,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -86,7 +86,7 @@ def open_transactions() -> tuple[list[Block], bool]:
     return blocks, by_hand
 
 
-def _of_this_thread() -> Collection[BaseDatabaseWrapper]:
+def _of_this_thread() -> Sequence[BaseDatabaseWrapper]:
     """Return the connections that this thread has made; every release asks for them.
 
     `connections.all()` asks for each alias by errors that are raised and caught, which takes longer
@@ -96,11 +96,8 @@ def _of_this_thread() -> Collection[BaseDatabaseWrapper]:
     own = getattr(getattr(connections, "_connections", None), "_storage", None)
     if type(own) is not threading.local or asyncio._get_running_loop() is not None:
         return connections.all(initialized_only=True)
-    made = vars(own)
-    if "cvar" not in made:
-        return made.values()
     # An event loop that ran on this thread has left something else there.
-    return [each for each in made.values() if isinstance(each, BaseDatabaseWrapper)]
+    return [each for each in vars(own).values() if isinstance(each, BaseDatabaseWrapper)]
 
 
 # The drivers' connections that a forked child got from its parent, kept for ever: two processes

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from unittest import mock
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from django_distlock.backends.consul import ConsulBackend
 from django_distlock.backends.consul.calls import ConsulError
 from django_distlock.backends.consul.records import Paths
-from django_distlock.http import Answer, Request
+from django_distlock.http import Request
 from tests.claims import claim, granted, refused
 from tests.consul.tools import Opener, keys_of
+from tests.meddling import meddling
 from tests.servers import Consul
 
 LIMIT = 10.0
 BOTH = pytest.mark.parametrize("behavior", ["delete", "release"])
 
 
-@contextmanager
-def meddled(backend: ConsulBackend, meddle: Callable[[Request], None]) -> Iterator[None]:
+def meddled(
+    backend: ConsulBackend, meddle: Callable[[Request], None]
+) -> AbstractContextManager[None]:
     """Have ``meddle`` told each request of the block before it is sent."""
-    real = backend._http.ask
-
-    def ask(request: Request, limit: float) -> Answer:
-        meddle(request)
-        return real(request, limit)
-
-    with mock.patch.object(backend._http, "ask", ask):
-        yield
+    return meddling(backend._http, "ask", meddle)
 
 
 def joins(request: Request) -> bool:

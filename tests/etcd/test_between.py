@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import cycle
-from unittest import mock
 
 import pytest
 
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.backends.etcd.asking import Said
 from django_distlock.backends.etcd.errors import EtcdError
 from django_distlock.backends.etcd.messages import Question
 from django_distlock.values import Claim
 from tests.claims import claim, granted
 from tests.etcd.tools import Opener, place_of
+from tests.meddling import meddling
 from tests.proxy import Proxy
 from tests.servers import Etcd
 
@@ -23,17 +22,13 @@ LIMIT = 10.0
 LONGER = 40.0  # another ttl than that of a claim
 
 
-@contextmanager
-def meddled(backend: EtcdBackend, meddle: Callable[[str], None]) -> Iterator[None]:
+def meddled(backend: EtcdBackend, meddle: Callable[[str], None]) -> AbstractContextManager[None]:
     """Have ``meddle`` told, before each question of the block, what is asked for."""
-    real = backend._asker._ask
 
-    def ask(question: Question, ends: float) -> Said:
+    def tell(question: Question) -> None:
         meddle(question.path.rpartition("/")[2])
-        return real(question, ends)
 
-    with mock.patch.object(backend._asker, "_ask", ask):
-        yield
+    return meddling(backend._asker, "_ask", tell)
 
 
 def lasting(mine: Claim, ttl: float) -> Claim:

@@ -20,6 +20,7 @@ from .wires import Wire
 
 __all__ = ["Client", "Command", "NodeClient", "carry_out"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -79,34 +80,25 @@ class NodeClient:
         return wire
 
     def ask(self, command: Command | bytes, limit: float, *, resend: bool = True) -> Any:
-        wire = self.wire()
-        try:
-            return wire.ask(command, limit)
-        except self._cut_off:
-            if not resend:
-                raise
-            return wire.ask(command, limit)
+        return self._carry(Wire.ask, command, limit, resend)
 
     def ask_all(
         self, commands: Sequence[Command], limit: float, *, resend: bool = True
     ) -> list[Any]:
-        wire = self.wire()
-        try:
-            return wire.ask_all(commands, limit)
-        except self._cut_off:
-            if not resend:
-                raise
-            return wire.ask_all(commands, limit)
+        return self._carry(Wire.ask_all, commands, limit, resend)
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        return self._carry(_talk, begin, limit, resend)
+
+    def _carry(self, way: Callable[[Wire, S, float], T], what: S, limit: float, resend: bool) -> T:
         wire = self.wire()
         try:
-            return carry_out(begin(), wire.ask_all, limit)
+            return way(wire, what, limit)
         except self._cut_off:
             if not resend:
                 raise
             # Closed by the server since it was last used, perhaps.
-            return carry_out(begin(), wire.ask_all, limit)
+            return way(wire, what, limit)
 
     def close_thread(self) -> None:
         with suppress(AttributeError):
@@ -137,6 +129,10 @@ def carry_out(
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def _talk(wire: Wire, begin: Begin[T], limit: float) -> T:
+    return carry_out(begin(), wire.ask_all, limit)
 
 
 # What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing.

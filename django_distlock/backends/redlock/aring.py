@@ -39,9 +39,8 @@ class AsyncRing:
             self._wires,
             sleep=asyncio.sleep,
             connect=self._connect,
-            together=True,
+            awaited=True,
             glance=GLANCE,
-            plain=False,
         )
 
     async def _connect(

@@ -15,8 +15,6 @@ __all__ = ["AsyncWire"]
 class AsyncWire:
     """A connection to one node, see `wire.Wire`."""
 
-    direct = False
-
     def __init__(self, node: Node, limit: float) -> None:
         from redis.exceptions import ConnectionError, ResponseError
 
@@ -27,6 +25,11 @@ class AsyncWire:
         self._since = 0.0
         self._expected = 0
         self._got: list[Any] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        return bool(self.connection.is_connected)
 
     @property
     def silent_for(self) -> float:

@@ -29,10 +29,10 @@ class Line(Protocol):
     """What is called of a `Wire` or an `AsyncWire`."""
 
     connection: Any
-    direct: bool
-    """Whether it is open for sure, as nobody but we reads it."""
     owed: int
 
+    @property
+    def is_open(self) -> bool: ...
     @property
     def silent_for(self) -> float: ...
     def connect(self, limit: float) -> Any: ...
@@ -45,10 +45,10 @@ class Line(Protocol):
 class Course:
     """What is done with the wires of one ring.
 
-    ``connect`` opens the wires of some nodes for a round, all ``together`` or of one at a time, and
-    returns what went wrong with each. ``glance`` is how many seconds a look at an answer takes that
-    is not waited for. What is asked of each node in each round is called here and not yielded where
-    calls are ``plain``, which are not awaited.
+    ``connect`` opens the wires of some nodes for a round and returns what went wrong with each: of
+    all together where calls are ``awaited``, else of one at a time. ``glance`` is how many seconds
+    a look at an answer takes that is not waited for. Calls that are not awaited, and are made for
+    each node in each round, are made here, not yielded.
     """
 
     def __init__(
@@ -58,9 +58,8 @@ class Course:
         *,
         sleep: Callable[[float], Any],
         connect: Callable[[Progress, Sequence[int], float, int], Any],
-        together: bool,
+        awaited: bool,
         glance: float,
-        plain: bool,
     ) -> None:
         from redis import exceptions
 
@@ -70,8 +69,7 @@ class Course:
         self._cluster = cluster
         self._wires = wires
         self._sleep, self._glance = sleep, glance
-        self._open, self._together = connect, together
-        self._plain = plain
+        self._open, self._awaited = connect, awaited
         self._pack = packer(wires[0].connection)
 
     def carry_out(self, operation: Operation[T]) -> Steps[T]:
@@ -108,15 +106,15 @@ class Course:
             late = wire.owed and (wire.owed >= OWED or wire.silent_for > PATIENCE)
             if late and not (yield from self._catches_up(wire)):
                 progress.got(number, NotAskedError(f"it owes {OWED} answers"))
-            elif not (wire.direct or wire.connection.is_connected):
+            elif not wire.is_open:
                 unconnected.append(number)
             else:
                 owed = wire.owed
                 try:
-                    if self._plain:
-                        wire.send(packed, expected)
-                    else:
+                    if self._awaited:
                         yield wire.send, (packed, expected)
+                    else:
+                        wire.send(packed, expected)
                 except self._failures as error:
                     yield from self._failed(progress, number, error, packed)
                 else:
@@ -126,7 +124,7 @@ class Course:
 
     def _connect(self, progress: Progress, numbers: Sequence[int], packed: bytes) -> Steps[None]:
         begun = time.monotonic()
-        groups = [numbers] if self._together else [[number] for number in numbers]
+        groups = [numbers] if self._awaited else [[number] for number in numbers]
         for left, group in zip(range(len(groups), 0, -1), groups, strict=True):
             errors: Mapping[int, Exception | None]
             errors = yield self._open, (progress, group, begun, left)
@@ -172,10 +170,10 @@ class Course:
                 limit = turn if fresh or not others else self._glance
                 wire = self._wires[number]
                 try:
-                    if self._plain:
-                        answer = wire.receive(limit)
-                    else:
+                    if self._awaited:
                         answer = yield wire.receive, (limit,)
+                    else:
+                        answer = wire.receive(limit)
                 except self._overdue:
                     continue
                 except self._failures as error:
@@ -224,7 +222,7 @@ class Course:
                 continue
             packed = self._pack(turn.commands())
             try:
-                if not wire.connection.is_connected:
+                if not wire.is_open:
                     yield wire.connect, (turn.patience,)
                 yield wire.wait, (packed, turn.patience)
             except self._overdue as error:

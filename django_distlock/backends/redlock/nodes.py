@@ -146,7 +146,7 @@ class Progress:
         """Note what a node said."""
         self.answers[number] = answer
         self._answered = True
-        self.pending.pop(number, None)
+        self.forget(number)
 
     def until(self) -> float:
         """Return until when to wait for who is pending; 0 when not at all."""
@@ -163,10 +163,14 @@ class Progress:
             return self.end
         if not self.round.patient:
             return 0.0
-        if sum(isinstance(each, list) for each in self.answers) >= self._quorum:
+        if self._said() >= self._quorum:
             self._thin = self._thin or now
             return min(self.end, self._thin + GRACE)
         return self.end
+
+    def _said(self) -> int:
+        """Return how many nodes have answered, and not failed."""
+        return sum(isinstance(each, list) for each in self.answers)
 
     def may_repeat(self, number: int, error: Exception) -> bool:
         """Tell whether to ask a node once more, as its connection was closed, perhaps long ago.
@@ -189,17 +193,14 @@ class Progress:
         take much longer than that took are left behind.
         """
         last = self.end - (self.end - begun) / 4
-        answered = sum(isinstance(each, list) for each in self.answers)
-        if answered + len(self.pending) + connected < self._quorum:
+        if self._said() + len(self.pending) + connected < self._quorum:
             return last
         taken = time.monotonic() - begun
         return min(last, begun + taken + max(CONNECT, 3 * taken))
 
     def rest(self) -> list[int]:
         """Return the nodes to ask after all, when those that are up proved to be too few."""
-        if self.round.nodes is not None or len(self.asked) == len(self.answers):
-            return []
-        if sum(isinstance(each, list) for each in self.answers) >= self._quorum:
+        if self.round.nodes is not None or self._said() >= self._quorum:
             return []
         return [number for number in range(len(self.answers)) if number not in self.asked]
 
@@ -211,7 +212,7 @@ class Progress:
             waited = time.monotonic() - self.started
             for number in self.pending:
                 self.answers[number] = TimeoutError(f"no answer within {waited:.3f} s")
-        if self.round.nodes is None and None in self.answers:
+        if self.round.nodes is None:
             for number, node in enumerate(nodes):
                 if self.answers[number] is None:
                     self.answers[number] = NotAskedError(str(node.down or "it was down just now"))

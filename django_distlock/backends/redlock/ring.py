@@ -41,9 +41,8 @@ class Ring:
             self._wires,
             sleep=time.sleep,
             connect=self._connect,
-            together=False,
+            awaited=False,
             glance=0.0,
-            plain=True,
         )
 
     def _connect(

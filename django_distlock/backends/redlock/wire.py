@@ -23,12 +23,16 @@ class Wire:
         self.connection: Any = node.place.connection(limit)
         self._kind = node.place.kind
         self._stream: Stream | None = None
-        self.direct = False
         self._error = exceptions.ResponseError
         self.owed = 0
         self._since = 0.0
         self._expected = 0
         self._got: list[Any] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        return self._stream is not None or bool(self.connection.is_connected)
 
     @property
     def silent_for(self) -> float:
@@ -45,7 +49,6 @@ class Wire:
         connection.socket_timeout = SLICE
         connection.update_current_socket_timeout(SLICE)
         self._stream = stream(connection, self._kind)
-        self.direct = self._stream is not None
 
     def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
@@ -90,6 +93,6 @@ class Wire:
 
     def drop(self) -> None:
         """Close it."""
-        self._stream, self.direct = None, False
+        self._stream = None
         self.connection.disconnect()
         self.owed = 0
