@@ -19,7 +19,7 @@ from .lock import Lock, Name, lock
 __all__ = ["LockGroup", "lock_all"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class LockGroup(Guard[tuple[Lease, ...]], Decorates):
     """Several locks acquired as one; a plain value, as `Lock` is. Made by `lock_all`."""
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from django.db import transaction
 
@@ -23,6 +23,9 @@ __all__ = ["Guard", "leave_all"]
 logger = logging.getLogger("django_distlock")
 
 T = TypeVar("T")
+
+Entered: TypeAlias = tuple[T, Sequence[CancelScope]]
+"""What a block got, and what cancels its body when that is lost."""
 
 
 def leave_all(
@@ -111,20 +114,19 @@ class Guard(ABC, Generic[T]):
                 name=name,
                 alias=alias,
             )
-        return self._enter(flow.run(self._obtain(UNSET, None)), ())
-
-    def _enter(self, got: T, scopes: Sequence[CancelScope]) -> T:
-        entered = (got, scopes)
+        # Nothing is called between the grant and the `try`, here as in `__exit__`: each call is a
+        # place at which Python lets a signal's handler in, and that may raise.
+        entered: Entered[T] | None = None
         try:
+            entered = (flow.run(self._obtain(UNSET, None)), ())
             blocks.push(self, entered)
-            return got
+            return entered[0]
         except BaseException:
             self._give_up(entered)  # interrupted: no block begins that would take it off
             raise
 
-    def _give_up(self, entered: tuple[T, Sequence[CancelScope]] | None) -> None:
+    def _give_up(self, entered: Entered[T] | None) -> None:
         """Have the leases of an interrupted block released in the background."""
-        entered = entered or blocks.innermost(self)
         if entered is not None:
             blocks.forget(self, entered)
             for lease in self._leases(entered[0]):
@@ -136,26 +138,32 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        entered = None
+        entered: Entered[T] | None = None
         try:
             entered = blocks.innermost(self)
             blocks.forget(self, entered)
+            if entered is None:
+                self._not_entered(exc)
+            else:
+                flow.run(self._leave(entered[0], exc))
         except BaseException:
-            # Interrupted: what stays entered would be renewed for ever. Nothing is called before
-            # the `try`, as each call is a place at which Python lets a signal in.
-            self._give_up(entered)
+            # Interrupted: what stays entered would be renewed for as long as the thread lives.
+            self._give_up(entered or blocks.innermost(self))
             raise
-        if entered is None:
-            self._not_entered(exc)
-        else:
-            flow.run(self._leave(entered[0], exc))
 
     async def __aenter__(self) -> T:
-        got = await flow.arun(self._obtain(UNSET, None))
-        scopes: tuple[CancelScope, ...] = ()
-        if self._cancels():
-            scopes = tuple(CancelScope(lease._hold) for lease in self._cancelling(got))
-        return self._enter(got, scopes)
+        entered: Entered[T] | None = None
+        try:
+            entered = (await flow.arun(self._obtain(UNSET, None)), ())
+            if self._cancels():
+                cancelling = self._cancelling(entered[0])
+                scopes = tuple(CancelScope(lease._hold) for lease in cancelling)
+                entered = (entered[0], scopes)
+            blocks.push(self, entered)
+            return entered[0]
+        except BaseException:
+            self._give_up(entered)
+            raise
 
     async def __aexit__(
         self,
@@ -163,18 +171,24 @@ class Guard(ABC, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        entered = blocks.pop(self)
-        if entered is None:
-            self._not_entered(exc)
-            return
-        got, scopes = entered
-        # Every scope has to take its own cancellation back, so no short cut.
-        ours = [scope.ended(exc) for scope in scopes]
-        if any(ours):
-            # The body was cancelled because the lease was lost: say so instead.
-            await flow.arun(self._leave(got, None, exc))
-        else:
-            await flow.arun(self._leave(got, exc))
+        entered: Entered[T] | None = None
+        try:
+            entered = blocks.innermost(self)
+            blocks.forget(self, entered)
+            if entered is None:
+                self._not_entered(exc)
+                return
+            got, scopes = entered
+            # Every scope has to take its own cancellation back, so no short cut.
+            ours = [scope.ended(exc) for scope in scopes]
+            if any(ours):
+                # The body was cancelled because the lease was lost: say so instead.
+                await flow.arun(self._leave(got, None, exc))
+            else:
+                await flow.arun(self._leave(got, exc))
+        except BaseException:
+            self._give_up(entered or blocks.innermost(self))
+            raise
 
     def _not_entered(self, body_error: BaseException | None) -> None:
         name, alias = self._label()

@@ -99,12 +99,21 @@ class Lease(Saves):
         """Raise LeaseLostError when it is no longer sure that the lock is ours.
 
         Asks the local clock and what is already known, never the store, so it is cheap enough for
-        every step of a loop. Raises LockNotHeldError after a release.
+        every step of a loop. If the thread or task that acquired the lease has ended, the caller
+        becomes its holder. Raises LockNotHeldError after a release.
         """
-        if self._done or (not self._hold.lapse() and self._hold.state is not State.ACTIVE):
+        hold = self._hold
+        if self._done or (not hold.lapse() and hold.state is not State.ACTIVE):
             self._not_held()
-        if self._hold.state is State.LOST:
-            raise self._hold.lost_error()
+        if hold.state is State.LOST:
+            raise hold.lost_error()
+        if not hold.holder_lives():
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Make the calling thread or task the holder, and have the lease renewed for it."""
+        self._hold.adopt()
+        watchdog.watch(self._hold)
 
     def _fence(self) -> Fence:
         token = self.fencing_token  # first: a backend without any is refused in any case
@@ -129,8 +138,7 @@ class Lease(Saves):
         LeaseLostError when that was too long ago.
         """
         self.check()
-        self._hold.adopt()
-        watchdog.watch(self._hold)
+        self._take_over()
 
     # -- renew -------------------------------------------------------------------------------------
 
@@ -180,22 +188,20 @@ class Lease(Saves):
             raise hold.lost_error()  # to each of nested blocks: each did work that may be void
         if hold.state is State.DETACHED:
             self._not_held()
-        if hold.count > 1:
-            hold.count -= 1
-            self._done = True
-            return
         # A grant inside a TestCase's transaction is seen by nobody else: it is freed at once, as a
         # release after the block's end could fall into the next test, and be undone with it.
         bound = hold.granted.bound
         in_testcase = bound is not None and bound.in_testcase
         judged = hold.backend.conf.in_transaction in ("hold", "warn") and not in_testcase
-        if hold.deferred is None and judged:
-            yield Ask(self._defer)
-        if hold.deferred is not None:
-            hold.count = 0
-            self._done = True
-            return
-        yield from free(hold)
+        try:
+            if hold.count <= 1 and hold.deferred is None and judged:
+                yield Ask(self._defer)
+            yield from free(hold)
+        except (LockNotHeldError, LockBackendError):
+            raise
+        except BaseException:
+            self._drop()  # cancelled or interrupted: whoever asked for the release has gone
+            raise
         self._done = True
 
     def _defer(self) -> None:
@@ -214,6 +220,7 @@ class Lease(Saves):
     # -- as a context manager ----------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        self.check()  # else the body would run without the lock
         return self
 
     def __exit__(
@@ -225,6 +232,7 @@ class Lease(Saves):
         flow.run(self._leave(exc))
 
     async def __aenter__(self) -> Self:
+        self.check()
         return self
 
     async def __aexit__(
@@ -247,16 +255,25 @@ class Lease(Saves):
             if body_error is None:
                 raise
             logger.error("While another error ended the block: %s", error)  # noqa: TRY400 - it says all
+        except BaseException:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         """Give the lease up without waiting for the store: it is released in the background."""
-        if self._done:
-            return
-        self._done, hold = True, self._hold
-        if hold.count > 1:
-            hold.count -= 1  # a block around it goes on
-        elif hold.leave(State.ACTIVE, State.RELEASED, "it was given up"):
-            abandon(hold.backend, hold.claim, hold.place)
+        hold = self._hold
+        with hold.mutex:
+            if self._done:
+                return
+            self._done = True
+            if hold.is_kept_by_another():
+                return
+            # RELEASING where the release was interrupted before it reached the store.
+            before = hold.state
+            if before not in (State.ACTIVE, State.RELEASING):
+                return
+            hold.leave(before, State.RELEASED, "it was given up")
+        abandon(hold.backend, hold.claim, hold.place)
 
     # -- to another process ------------------------------------------------------------------------
 
@@ -275,9 +292,9 @@ class Lease(Saves):
         if not hold.leave(State.ACTIVE, State.DETACHED, "it was detached"):
             self._not_held()
         self._done = True
-        claim = hold.claim
+        claim, token = hold.claim, hold.granted.fencing_token
         options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
-        fields = [self.alias, claim.name, claim.owner, claim.ttl, self.fencing_token, claim.note]
+        fields = [self.alias, claim.name, claim.owner, claim.ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
 
     @classmethod

@@ -45,7 +45,7 @@ logger = logging.getLogger("django_distlock")
 Name = str | Callable[..., str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Lock(Guard[Lease], Decorates):
     """A lock's name and options: a plain value, picklable, that holds no connection.
 
@@ -153,13 +153,14 @@ class Lock(Guard[Lease], Decorates):
                 waited, reason = backend.clock() - started, str(error)
                 yield self._told(lock_failed, name, action="acquire", reason=reason, waited=waited)
             raise
-        waited = backend.clock() - started
         if isinstance(answer, Refusal):
+            waited = backend.clock() - started
             if heard(lock_contended):
                 after = answer.remaining
                 yield self._told(lock_contended, name, waited=waited, retry_after=after)
             raise self._refused(backend, claim, answer, patience)
         try:
+            waited = backend.clock() - started
             hold = Hold(
                 backend,
                 claim,

@@ -56,9 +56,17 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
 
 
 def free(hold: Hold) -> Flow[None]:
-    """Release in the store. The hold leaves the watch first, so that no renewal follows."""
-    if hold.move(State.ACTIVE, State.RELEASING):
-        return _send_release(hold)
+    """Release in the store, unless a nested acquisition or a transaction keeps the hold.
+
+    It leaves the watch first, so that no renewal follows.
+    """
+    with hold.mutex:  # judged in one step: it may be acquired once more by its holder meanwhile
+        if hold.state is State.ACTIVE and hold.is_kept_by_another():
+            return
+        moved = hold.move(State.ACTIVE, State.RELEASING)
+    if moved:
+        yield from _send_release(hold)
+        return
     if hold.state is State.LOST:
         raise hold.lost_error()
     raise LockNotHeldError(
@@ -84,8 +92,9 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
         abandon(hold.backend, hold.claim, hold.place)
         raise
     if not ours and not may_be_gone and not hold.unsure:
-        hold.lose("it expired or was forced", before=State.RELEASING)
-        raise hold.lost_error()
+        if hold.lose("it expired or was forced", before=State.RELEASING):
+            raise hold.lost_error()
+        return  # given up meanwhile: the other one of two releases found it
     hold.move(State.RELEASING, State.RELEASED)
     logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
     if heard(lock_released):

@@ -21,7 +21,7 @@ from django_distlock import (
     lock,
 )
 from django_distlock import held as registry
-from django_distlock.blocks import pop, push
+from django_distlock.blocks import forget, innermost, push
 from django_distlock.held import party
 
 from .tools import LIMIT, UnitBackend, in_thread
@@ -101,10 +101,10 @@ def test_pushed_and_popped_by_lock_and_party() -> None:
     push(one, 1)
     push(other, 2)
     push(one, 3)
-    assert pop(one) == 3
-    assert pop(other) == 2
-    assert pop(one) == 1
-    assert pop(one) is None
+    for lock_, got in ((one, 3), (other, 2), (one, 1)):
+        assert innermost(lock_) == got
+        forget(lock_, got)
+    assert innermost(one) is None
 
 
 def test_a_block_may_end_on_another_thread(backend: UnitBackend) -> None:

@@ -14,7 +14,7 @@ import pytest
 from django_distlock import blocks, lock
 from django_distlock import held as registry
 from django_distlock.backoff import delays
-from django_distlock.blocks import pop
+from django_distlock.blocks import innermost
 from django_distlock.guard import Guard
 from django_distlock.signals import lock_acquired
 from django_distlock.watchdog import watchdog
@@ -71,7 +71,7 @@ def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBa
     mine = lock("a", using=backend.alias, ttl=60)
     with traced(trace), pytest.raises(KeyboardInterrupt):
         mine.__enter__()
-    left = pop(mine)
+    left = innermost(mine)
     assert left is None, "the lease stays entered"
     assert eventually(lambda: not backend.holds("a"), 2.0)
 

@@ -10,6 +10,7 @@ from .flags import Flags
 from .groups import Groups
 from .handing import Handing
 from .inputs import Inputs
+from .interruptions import Interruptions
 from .leftovers import Leftovers
 from .liveness import Liveness
 from .names import Names
@@ -28,6 +29,7 @@ __all__ = [
     "Groups",
     "Handing",
     "Inputs",
+    "Interruptions",
     "Leftovers",
     "Liveness",
     "Names",

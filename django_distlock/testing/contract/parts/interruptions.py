@@ -1,0 +1,157 @@
+"""8. A cancellation at any step and a signal at any moment leave no lock behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+import types
+from collections.abc import Coroutine, Generator
+from dataclasses import replace
+from typing import Any, ClassVar
+from unittest import mock
+
+from .... import lock_all
+from ....guard import Guard
+from ...worlds import TaskWorld
+from ..base import ContractBase, applies_to_all
+
+__all__ = ["Interruptions"]
+
+
+class Interruptions(ContractBase):
+    """Interrupted entering and leaving of blocks, one lock and many."""
+
+    interrupts: ClassVar[int] = 100
+    """How many signals interrupt the sync blocks."""
+
+    async def test_a_cancellation_at_any_step(self, tasks: TaskWorld) -> None:
+        """Leave nothing when a block is cancelled at each of its suspensions in turn.
+
+        Once, or again at each later suspension, as anyio and Trio do it; before what was awaited is
+        done, or after it.
+        """
+        backend = self.backend()
+        for in_transaction in ("hold", "allow"):
+            conf = replace(backend.conf, in_transaction=in_transaction)
+            with mock.patch.object(backend, "conf", conf):
+                for late in (False, True):
+                    for again in (False, True):
+                        await self._sweep(tasks, f"{in_transaction}-{late}-{again}", late, again)
+
+    async def _sweep(self, tasks: TaskWorld, what: str, late: bool, again: bool) -> None:
+        for many in (False, True):
+            step = 0
+            reached = True
+            while reached:
+                name = tasks.name(f"{what}-{many}-{step}")
+                guard: Guard[Any] = self.lock(name)
+                if many:
+                    guard = lock_all(self.lock(f"{name}-a"), self.lock(f"{name}-b"))
+                steps = _Cancelling(_block(guard), step, late=late, again=again)
+                task = asyncio.create_task(steps.run())
+                await asyncio.wait([task])
+                reached = steps.reached
+                if not reached:
+                    task.result()
+                elif not task.cancelled():
+                    raise AssertionError(f"cancelled at step {step}: {task.exception()!r}")
+                step += 1
+            assert step > 2, "no suspension was seen"
+
+    @applies_to_all
+    def test_a_signal_at_any_moment(self) -> None:
+        """Leave nothing when a signal's handler raises at a random moment of a block."""
+        prefix = f"contract:{os.urandom(6).hex()}:"
+        mine = self.lock(prefix, wait=0)
+        with mine:  # what is made once is there
+            pass
+        started = time.perf_counter()
+        for _ in range(10):
+            with mine:
+                pass
+        cycle = (time.perf_counter() - started) / 10
+        timer = signal.setitimer(signal.ITIMER_REAL, 0)
+        before = signal.signal(signal.SIGALRM, _interrupt)
+        try:
+            for number in range(self.interrupts):
+                self._interrupted(f"{prefix}{number}", random.uniform(1e-5, 2 * cycle))
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+        end = time.monotonic() + self.settles + 5.0
+        while left := sorted(info.name for info in self.backend().held(prefix)):
+            assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
+            time.sleep(0.02)
+
+    def _interrupted(self, name: str, after: float) -> None:
+        try:
+            # Once more where the first is lost: nothing that Python calls by itself, such as a
+            # finalizer, lets an error through.
+            signal.setitimer(signal.ITIMER_REAL, after, 0.5)
+            while True:
+                with self.lock(name):
+                    pass
+        except _Interrupt:
+            pass
+        while signal.getitimer(signal.ITIMER_REAL)[0]:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except _Interrupt:
+                continue
+
+
+class _Interrupt(BaseException):
+    """What the signal's handler raises, as Ctrl-C and Celery's soft time limit do."""
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    raise _Interrupt
+
+
+async def _block(guard: Guard[Any]) -> None:
+    async with guard:
+        await asyncio.sleep(0)
+
+
+class _Cancelling:
+    """Drives a coroutine and cancels its task at the suspension ``at``, counted from 0."""
+
+    def __init__(
+        self, work: Coroutine[Any, Any, None], at: int, *, late: bool, again: bool
+    ) -> None:
+        self._work = work
+        self._at = at
+        self._late = late
+        self._again = again
+        self._count = 0
+        self.reached = False
+
+    async def run(self) -> None:
+        """Run the coroutine to its end."""
+        await self._drive()
+
+    @types.coroutine
+    def _drive(self) -> Generator[Any, Any, None]:
+        task = asyncio.current_task()
+        assert task is not None
+        resume = self._work.send
+        answer: Any = None
+        while True:
+            try:
+                awaited = resume(answer)
+            except StopIteration:
+                return
+            due = self._count >= self._at if self._again else self._count == self._at
+            self._count += 1
+            self.reached |= due
+            if due and not self._late:
+                task.cancel()
+            try:
+                answer, resume = (yield awaited), self._work.send
+                if due and self._late:
+                    answer, resume = asyncio.CancelledError(), self._work.throw
+            except asyncio.CancelledError as error:
+                answer, resume = error, self._work.throw
