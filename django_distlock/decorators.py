@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import string
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -35,7 +36,8 @@ Name: TypeAlias = "str | Callable[..., str]"
 def fill(name: Name, arguments: Mapping[str, Any], alias: str) -> str:
     """Return ``name`` filled from the arguments of a call, before the store is touched.
 
-    Raises InvalidLockError when a field cannot be filled or a callable returns no name.
+    Raises InvalidLockError when a field cannot be filled, when it is filled with a value whose text
+    does not name it, and when a callable returns no name.
     """
     if callable(name):
         made: object = name(**arguments)
@@ -43,13 +45,51 @@ def fill(name: Name, arguments: Mapping[str, Any], alias: str) -> str:
             raise InvalidLockError(f"The name's callable returned {made!r}, no name", alias=alias)
         return made
     try:
-        return string.Formatter().vformat(name, (), arguments)
+        return _Filler(name, alias).vformat(name, (), arguments)
     except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise InvalidLockError(
             f"The call's arguments do not fill the template {name!r}: {error!r}",
             name=name,
             alias=alias,
         ) from error
+
+
+class _Filler(string.Formatter):
+    """Fills templates, and refuses values whose text is not the same in every process.
+
+    Such a name would be another lock in each process, or one for all that have no key yet.
+    """
+
+    def __init__(self, template: str, alias: str) -> None:
+        self._template = template
+        self._alias = alias
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion is None and (why := _why_no_text(value)):
+            raise InvalidLockError(
+                f"The template {self._template!r} is filled with {value!r:.200}, {why}. "
+                "Name an attribute such as '{order.pk}', or write '!s' to use its text anyway",
+                name=self._template,
+                alias=self._alias,
+            )
+        return super().convert_field(value, conversion)
+
+
+def _why_no_text(value: object) -> str | None:
+    """Return why the text of a value does not name it, or None."""
+    if isinstance(value, str | int):
+        return None
+    if value is None:
+        return "which is no value"
+    if hasattr(value, "_meta") and getattr(value, "pk", value) is None:  # a model of Django's
+        return "which is not saved"
+    if isinstance(value, type) or _ADDRESS.search(str(value)):
+        return "whose text is not the same in every process"
+    return None
+
+
+# What Python writes of objects, functions and generators without a text of their own.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
 
 
 class Decorates:

@@ -16,6 +16,7 @@ from .cancel import CancelScope
 from .durations import UNSET, Wait
 from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
 from .flow import Flow
+from .holder import this_task
 from .lease import Lease
 
 __all__ = ["Guard", "leave_all"]
@@ -99,9 +100,15 @@ class Guard(ABC, Generic[T]):
     async def aacquire(self, *, wait: Wait = UNSET) -> T | None:
         """Acquire as `acquire`."""
         try:
-            return await flow.arun(self._obtain(wait, None))
+            got = await flow.arun(self._obtain(wait, None))
         except LockNotAcquiredError:
             return None
+        task = this_task()
+        if task and getattr(task.get_coro(), "cr_code", None) is Guard.aacquire.__code__:
+            # gather(), create_task(), wait_for(): the task is this call, and ends with its answer.
+            for lease in self._leases(got):
+                lease._hold.returned = True
+        return got
 
     # -- as a block --------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from .flow import Granted
 from .holder import this_task
 from .signals import Tell, heard, lock_left, lock_lost
 from .values import Claim
-from .worker import events
+from .worker import callbacks
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -38,13 +38,20 @@ _flows = itertools.count(1)
 _Known: TypeAlias = "tuple[int, tuple[tuple[weakref.ref[Party], int], ...]]"
 _flow: ContextVar[_Known] = ContextVar("django_distlock_flow")
 
+_numbers = itertools.count(1)
+# What a thread acquired in this context: the number of each acquisition, and its hold.
+_marks: ContextVar[tuple[tuple[int, weakref.ref[Hold]], ...]] = ContextVar(
+    "django_distlock_marks", default=()
+)
+
 
 def party() -> Me:
     """Return who is asking, the current task or else thread, its flow of calls, and its chain.
 
     The flow id is a ContextVar set at the first call, which asgiref carries into `sync_to_async`
     and back. It tells apart two tasks whose synchronous parts share one thread; the task or thread
-    tells apart a child task, which inherits the ContextVar, and with it the id of the chain.
+    tells apart a child task, which inherits the ContextVar, and with it the id of the chain. The
+    synchronous parts of child tasks are told apart by the marks of each hold: see `Hold.mark`.
     """
     who: Party = this_task() or threading.current_thread()
     chain, known = _flow.get((0, ()))
@@ -90,6 +97,7 @@ class Hold:
         "granted",
         "in_flight",
         "label",
+        "marks",
         "max_hold",
         "mutex",
         "on_lost",
@@ -98,6 +106,7 @@ class Hold:
         "place",
         "reason",
         "renewing",
+        "returned",
         "state",
         "unsure",
     )
@@ -137,22 +146,48 @@ class Hold:
     def adopt(self, me: Me | None = None) -> None:
         """Make the calling thread or task the holder."""
         self.orphaned = False  # whether the watchdog has seen that its holder ended
+        self.returned = False  # whether its task ends by returning the lease to whoever awaits it
         who, self.flow, self.chain = me or party()
         self.party = weakref.ref(who)
+        self.marks: list[int] = []
+        self.mark()
         _enter((id(self.backend), self.claim.key, id(who), self.flow), self)
 
-    def mine(self) -> bool:
-        """Tell whether the calling thread or task is the holder."""
-        who, flow, _ = party()
-        return self.party() is who and self.flow == flow
+    def mark(self) -> None:
+        """Mark the context of the calling thread, which acquired the lock, perhaps once more.
+
+        Child tasks inherit the context of their parent, and asgiref runs the synchronous parts of
+        all of them on one thread. So of a thread only that context is the holder's which has the
+        newest mark: what a child acquires is not its sibling's.
+        """
+        if this_task() is None:
+            number = next(_numbers)
+            self.marks.append(number)
+            kept = [mark for mark in _marks.get() if _is_active(mark[1]())]
+            _marks.set((*kept, (number, weakref.ref(self))))
+
+    def is_marked(self) -> bool:
+        """Tell whether the calling thread's context has the newest mark; a task needs none."""
+        if not self.marks or this_task() is not None:
+            return True
+        # Not any(): an interruption at the end of a generator is lost.
+        return self.marks[-1] in [number for number, _ in _marks.get()]
 
     def holder_lives(self) -> bool:
-        """Tell whether the thread or task that holds it can still end it."""
+        """Tell whether the thread or task that holds it can still end it.
+
+        A lease that a task has returned is held by whoever awaited the task, as long as the Lease
+        object lives: a hold is referred to weakly by all that asks here.
+        """
+        return self.returned or not self.party_ended()
+
+    def party_ended(self) -> bool:
+        """Tell whether the thread or task that acquired it, or adopted it last, has ended."""
         who = self.party()
         if who is None:
-            return False
+            return True
         # Not by Thread: what gevent calls one is none of Python's.
-        return not who.done() if isinstance(who, asyncio.Future) else who.is_alive()
+        return who.done() if isinstance(who, asyncio.Future) else not who.is_alive()
 
     def move(self, before: State, to: State, reason: str = "") -> bool:
         """Go from the state ``before`` to ``to``; False if it is in another one."""
@@ -169,7 +204,7 @@ class Hold:
             return False
         if heard(lock_left):
             # Perhaps inside a finalizer, where a listener could wait for a mutex of its own.
-            events.submit(self.tell(lock_left, reason=reason, held_for=self.held_for()).do)
+            self.tell_later(lock_left, reason=reason, held_for=self.held_for())
         return True
 
     def is_kept_by_another(self) -> bool:
@@ -180,6 +215,8 @@ class Hold:
                 return True
             if self.count > 1:
                 self.count -= 1
+                if len(self.marks) > 1:
+                    self.marks.pop()
                 return True
             return False
 
@@ -191,6 +228,11 @@ class Hold:
         """Return the step that sends a signal; with what ``ends`` listeners are given the hold."""
         given = {"name": self.claim.name, "fencing_token": self.granted.fencing_token, **facts}
         return Tell(signal, self.backend.alias, given, self.label, self if ends else None)
+
+    def tell_later(self, signal: Signal, *, ends: bool = True, **facts: Any) -> None:
+        """Send a signal on a thread of its own."""
+        what = f"Sending a signal of lock {self.claim.name!r:.200}"
+        callbacks.submit(self.tell(signal, ends=ends, **facts).do, what)
 
     def tell_when_lost(self, callback: Callable[[Hold], None]) -> None:
         """Call ``callback(hold)`` at the loss, or at once when it has happened already."""
@@ -212,7 +254,7 @@ class Hold:
             except Exception:
                 logger.exception("Telling of the loss of lock %.200r failed", name)
         if heard(lock_lost):
-            events.submit(self.tell(lock_lost, reason=reason, held_for=self.held_for()).do)
+            self.tell_later(lock_lost, reason=reason, held_for=self.held_for())
         return True
 
     def lost_error(self) -> LeaseLostError:
@@ -274,7 +316,11 @@ def find(backend: BaseLockBackend, key: str, me: Me | None = None) -> Hold | Non
     # The id of a thread or task that ended may have been given to another: compare the object.
     if hold is None or hold.backend is not backend or hold.party() is not who:
         return None
-    return hold if hold.state is State.ACTIVE else None
+    return hold if hold.state is State.ACTIVE and hold.is_marked() else None
+
+
+def _is_active(hold: Hold | None) -> bool:
+    return hold is not None and hold.state is State.ACTIVE
 
 
 def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:

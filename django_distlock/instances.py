@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Model
+
 from .exceptions import InvalidLockError
 from .lock import Lock, lock
 
@@ -16,6 +18,11 @@ def lock_for(instance: Any, **options: Any) -> Lock:
     Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
     parts of a composite one.
     """
+    if not isinstance(instance, Model):
+        raise InvalidLockError(
+            f"lock_for() takes a saved model instance; got {instance!r:.200}. "
+            "For a model as a whole or a queryset, use lock() with a name of your own"
+        )
     composite = isinstance(instance.pk, tuple)
     parts = instance.pk if composite else (instance.pk,)
     if None in parts:
@@ -25,6 +32,6 @@ def lock_for(instance: Any, **options: Any) -> Lock:
         # So that no two keys run into one name: ("a,", "b") and ("a", ",b").
         words = [word.replace("\\", r"\\").replace(",", r"\,") for word in words]
     # The concrete model, so that a proxy or a deferred instance names the same row's lock.
-    meta = instance._meta.concrete_model._meta
+    meta = (instance._meta.concrete_model or type(instance))._meta
     given = {"label": f"{meta.label_lower}:{{pk}}", **options}
     return lock(f"{meta.label_lower}:{','.join(words)}", **given)

@@ -25,7 +25,7 @@ from .transactions import Ask, open_transactions
 from .upkeep import free, keep_until_ended, renew_hold
 from .values import Claim, Sequencer
 from .watchdog import abandon, watchdog
-from .worker import events
+from .worker import callbacks
 
 __all__ = ["Lease"]
 
@@ -107,7 +107,7 @@ class Lease(Saves):
             self._not_held()
         if hold.state is State.LOST:
             raise hold.lost_error()
-        if not hold.holder_lives():
+        if hold.party_ended():
             self._take_over()
 
     def _take_over(self) -> None:
@@ -129,7 +129,8 @@ class Lease(Saves):
         # Not with this object, to which the hold would then refer, and it to the hold: dropped
         # together they have to be gone at once, not when the garbage collector comes.
         make = type(self)
-        self._hold.tell_when_lost(lambda hold: events.submit(lambda: callback(make(hold))))
+        what = f"on_lost of lock {self.name!r:.200}"
+        self._hold.tell_when_lost(lambda hold: callbacks.submit(lambda: callback(make(hold)), what))
 
     def adopt(self) -> None:
         """Make the calling thread or task the holder: re-entry and renewal go by it from now on.

@@ -206,6 +206,7 @@ class Lock(Guard[Lease], Decorates):
                 return None
             if reentrant or mine.deferred is not None:
                 mine.count += 1
+                mine.mark()
                 return Lease(mine)
         raise AlreadyHeldError(
             "This thread or task holds the lock already and would wait for itself. Pass the lease "

@@ -24,7 +24,7 @@ from .flow import drift
 from .held import Hold, State
 from .signals import heard, lock_failed, lock_renewed
 from .values import Claim
-from .worker import Worker, begin, events
+from .worker import Worker, begin
 
 __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 
@@ -222,7 +222,7 @@ class Watchdog:
                 self._look_at(hold, self._now() + max(0.02, min(left / 4, hold.claim.ttl / 10)))
                 if heard(lock_failed):
                     why = {"action": "renew", "reason": reason, "waited": None}
-                    events.submit(hold.tell(lock_failed, ends=False, **why).do)
+                    hold.tell_later(lock_failed, ends=False, **why)
             return
         for hold, claim, ours in zip(holds, claims, answers, strict=True):
             hold.in_flight = False
@@ -237,7 +237,7 @@ class Watchdog:
         self.watch(hold)
         if heard(lock_renewed):
             left = hold.deadline - self._now()
-            events.submit(hold.tell(lock_renewed, ends=False, deadline_in=left).do)
+            hold.tell_later(lock_renewed, ends=False, deadline_in=left)
 
 
 watchdog = Watchdog()

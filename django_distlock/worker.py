@@ -6,6 +6,7 @@ import atexit
 import heapq
 import itertools
 import logging
+import math
 import os
 import threading
 import time
@@ -15,7 +16,16 @@ from typing import ClassVar
 
 from . import clock
 
-__all__ = ["Job", "Worker", "begin", "close_connections", "events", "on_worker"]
+__all__ = [
+    "Callbacks",
+    "Job",
+    "Worker",
+    "begin",
+    "callbacks",
+    "close_connections",
+    "events",
+    "on_worker",
+]
 
 logger = logging.getLogger("django_distlock.worker")
 
@@ -105,6 +115,11 @@ class Worker:
         """Tell whether a job is under way."""
         return self._busy
 
+    def is_idle(self) -> bool:
+        """Tell whether nothing is under way or due."""
+        with self._ready:
+            return not self._jobs and not self._busy
+
     def drain(self, end: float) -> None:
         """Wait until nothing is due or under way, but not past ``end`` on the clock."""
         while clock.now() < end:
@@ -170,7 +185,74 @@ def close_connections() -> None:
 
 
 events = Worker("distlock-events", close_connections)
-"""Where callbacks of users and receivers of `lock_lost` run: never on a thread that renews."""
+"""Where work of ours is done that a finalizer must not do. No code of users runs here."""
+
+
+class Callbacks:
+    """Runs code of users on threads of its own, so that one that hangs delays no other.
+
+    Each callback gets an idle thread or a new one, up to ``most``; beyond that they wait for each
+    other. One that takes longer than ``slow`` seconds is named in the log, at its end or when the
+    next callback comes.
+    """
+
+    def __init__(self, *, most: int = 32, slow: float = 5.0) -> None:
+        self._most = most
+        self._slow = slow
+        self._mutex = threading.RLock()  # a finalizer may submit on a thread that is inside
+        self._workers: list[Worker] = []
+        self._next = itertools.count()
+        self._running: dict[int, tuple[float, str]] = {}
+
+    def submit(self, callback: Job, what: str) -> None:
+        """Have ``callback`` run; ``what`` is what the log calls it."""
+        for number in list(self._running):
+            self._name_if_slow(number)
+        with self._mutex:
+            idle = (worker for worker in self._workers if worker.is_idle())
+            worker = next(idle, None)
+            if worker is None and len(self._workers) < self._most:
+                number = len(self._workers) + 1
+                worker = Worker(f"distlock-callback-{number}", close_connections)
+                self._workers.append(worker)
+            worker = worker or self._workers[next(self._next) % self._most]
+            worker.submit(lambda: self._carry_out(callback, what))
+
+    def _carry_out(self, callback: Job, what: str) -> None:
+        number = next(self._next)
+        self._running[number] = (clock.now(), what)
+        try:
+            callback()
+        finally:
+            self._name_if_slow(number)
+            self._running.pop(number, None)
+
+    def _name_if_slow(self, number: int) -> None:
+        started, what = self._running.get(number, (math.inf, ""))
+        took = clock.now() - started
+        if took > self._slow:
+            self._running[number] = (math.inf, what)  # named once
+            logger.warning("%s has been running for %.1f s", what, took)
+
+    def is_idle(self) -> bool:
+        """Tell whether all that was submitted has run."""
+        return all(worker.is_idle() for worker in tuple(self._workers))
+
+    def drain(self, end: float) -> None:
+        """Wait until all that was submitted has run, but not past ``end`` on the clock."""
+        for worker in tuple(self._workers):
+            worker.drain(end)
+
+    def forget_parent(self) -> None:
+        """Have a mutex, in a forked child, that no thread of the parent's has locked."""
+        self._mutex = threading.RLock()
+        self._running.clear()
+
+
+callbacks = Callbacks()
+"""Where callbacks of users and receivers of signals run that no call of theirs is waiting for."""
+
+os.register_at_fork(after_in_child=callbacks.forget_parent)
 
 os.register_at_fork(after_in_child=Worker.forget_parent)
 

@@ -11,6 +11,7 @@ from django_distlock import (
     lock,
 )
 from django_distlock.decorators import fill
+from django_distlock.models import LockRow
 
 from .tools import UnitBackend
 
@@ -125,6 +126,56 @@ def test_an_argument_that_does_not_fill_is_refused(
         work(thing)
     assert caught.value.alias == backend.alias
     assert backend.calls == []
+
+
+class Plain:
+    """Has no text of its own."""
+
+
+class Worded(Plain):
+    def __str__(self) -> str:
+        return "worded"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        Plain(),
+        Plain,
+        (n for n in ()),
+        lambda: None,
+        Thing(1).__repr__,
+        LockRow(digest=None),
+        [Plain()],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_without_a_text_of_its_own_is_refused(backend: UnitBackend, value: object) -> None:
+    @lock("job:{x}", using=backend.alias)
+    def work(x: object) -> None:
+        raise AssertionError
+
+    with pytest.raises(InvalidLockError, match="'job:.x.' is filled"):
+        work(value)
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize("value", ["", "at 0x1f>", 0, 1.5, Worded(), LockRow(pk="a"), ("a", 1)])
+def test_a_value_with_a_text_of_its_own_fills(backend: UnitBackend, value: object) -> None:
+    @lock("job:{x}", using=backend.alias)
+    def work(x: object) -> bool:
+        return names_of(backend) == [f"job:{x}"]
+
+    assert work(value)
+
+
+def test_a_conversion_takes_any_text(backend: UnitBackend) -> None:
+    @lock("job:{x!s}:{y!r}", using=backend.alias)
+    def work(x: object, y: object) -> bool:
+        return names_of(backend) == [f"job:None:{Plain!r}"]
+
+    assert work(None, Plain)
 
 
 def test_a_name_that_comes_out_empty_is_refused(backend: UnitBackend) -> None:

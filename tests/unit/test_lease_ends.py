@@ -104,13 +104,29 @@ def test_callbacks_are_called_off_the_watchdog_with_the_lease(backend: UnitBacke
     told: list[tuple[int, bool, str]] = []
 
     def callback(lost: Lease) -> None:
-        told.append((lost.fencing_token, lost.lost, threading.current_thread().name))
+        told.append((lost.fencing_token, lost.lost, threading.current_thread().name[:18]))
 
     lease.on_lost(callback)
     lease.on_lost(callback)
     lease._hold.lose("gone")
     assert eventually(lambda: len(told) == 2)
-    assert told == [(lease.fencing_token, True, "distlock-events")] * 2
+    assert told == [(lease.fencing_token, True, "distlock-callback-")] * 2
+
+
+def test_a_callback_that_hangs_silences_no_other(backend: UnitBackend) -> None:
+    hangs, told = threading.Event(), threading.Event()
+    first = lock("first", using=backend.alias).acquire()
+    second = lock("second", using=backend.alias).acquire()
+    assert first
+    assert second
+    first.on_lost(lambda _: hangs.wait(LIMIT))
+    second.on_lost(lambda _: told.set())
+    try:
+        first._hold.lose("gone")
+        second._hold.lose("gone")
+        assert told.wait(LIMIT / 2), "the first callback is waited for"
+    finally:
+        hangs.set()
 
 
 def test_a_callback_that_comes_after_the_loss_is_called_too(backend: UnitBackend) -> None:

@@ -201,6 +201,13 @@ class Line(models.Model):
         return f"{self.order} {self.product}"
 
 
+@pytest.mark.parametrize("other", [LockRow, LockRow.objects.all(), 5, None, "a"])
+def test_what_is_no_instance_names_no_lock(other: object) -> None:
+    # Of a class the primary key is a property: another name in each process.
+    with pytest.raises(InvalidLockError, match="saved model instance"):
+        lock_for(other)
+
+
 def test_a_composite_key_names_a_lock() -> None:
     assert lock_for(Line(order="7", product="lamp")).name == "django_distlock_tests.line:7,lamp"
     # As it was read, and as somebody typed it.

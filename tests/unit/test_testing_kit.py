@@ -32,9 +32,9 @@ from django_distlock.testing import (
     lose,
     override_locks,
 )
-from django_distlock.worker import events
+from django_distlock.worker import callbacks
 
-from .tools import Conflict, Down, Gate, UnitBackend, in_thread
+from .tools import Conflict, Down, Gate, UnitBackend, eventually, in_thread
 
 # -- hold_elsewhere --------------------------------------------------------------------------------
 
@@ -254,9 +254,7 @@ def test_a_callback_that_hangs_is_not_waited_for(
             asyncio.run(alose(lease))
         assert lease.lost
     gate.open.set()
-    done = threading.Event()
-    events.submit(done.set)
-    assert done.wait(10)
+    assert eventually(callbacks.is_idle, 10)
 
 
 # -- asserts ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from django_distlock.held import Hold
 from django_distlock.testing.memory import MemoryBackend
 from django_distlock.values import Claim, Grant, LockInfo, Refusal
 from django_distlock.watchdog import Watchdog, worker_of
-from django_distlock.worker import events
+from django_distlock.worker import callbacks, events
 
 __all__ = [
     "Conflict",
@@ -255,6 +255,7 @@ def drain(*backends: LocMemBackend) -> None:
         done = threading.Event()
         worker.submit(done.set)
         assert done.wait(LIMIT), "a worker hangs"
+    assert eventually(callbacks.is_idle), "a callback hangs"
 
 
 @contextlib.contextmanager

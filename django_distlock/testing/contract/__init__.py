@@ -25,8 +25,8 @@ The parts are numbered as the promises of every backend:
 
 1 exclusion; 2 only the owner releases or renews (ownership, handing); 3 no dead lock (liveness);
 4 fencing; 5 told when lost; 6 no lost wake-up, 7 no herd and 10 bounded waits (waiting); 8 nothing
-left behind (leftovers, interruptions, answers); 9 self-deadlock is an error (re-entry); 11 visible and 12 the
-store's clock (visible). Names, bad inputs, groups, cleaning and flags come on top.
+left behind (leftovers, interruptions, answers); 9 self-deadlock is an error (re-entry); 11 visible
+and 12 the store's clock (visible). Names, bad inputs, groups, cleaning and flags come on top.
 """
 
 from __future__ import annotations

@@ -18,13 +18,14 @@ from typing import Any, ClassVar, TypeVar, cast
 import pytest
 
 from ...backends.base import BaseLockBackend
+from ...flow import Flow, Step
 from ...handler import locks
 from ...lock import Lock, lock
 from ...values import Claim
 from ..processes import Process
 from ..worlds import WORLDS, Actor, TaskWorld, ThreadWorld, World, eventually, until
 
-__all__ = ["ContractBase", "applies_to_all", "lacks", "needs"]
+__all__ = ["ContractBase", "applies_to_all", "lacks", "needs", "only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +57,11 @@ def lacks(flag: str) -> Callable[[F], F]:
 def applies_to_all(test: F) -> F:
     """Let a test apply to every backend, also to one that excludes nobody."""
     return needs(exclusive=False)(test)
+
+
+def only(step: Step) -> Flow[object]:
+    """Return a flow of one step."""
+    return (yield step)
 
 
 def _driven(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -74,10 +74,11 @@ class Interruptions(ContractBase):
                 pass
         cycle = (time.perf_counter() - started) / 10
         timer = signal.setitimer(signal.ITIMER_REAL, 0)
+        chance = random.Random(prefix)  # noqa: S311 - no secret
         before = signal.signal(signal.SIGALRM, _interrupt)
         try:
             for number in range(self.interrupts):
-                self._interrupted(f"{prefix}{number}", random.uniform(1e-5, 2 * cycle))
+                self._interrupted(f"{prefix}{number}", chance.uniform(1e-5, 2 * cycle))
         finally:
             signal.signal(signal.SIGALRM, before)
             signal.setitimer(signal.ITIMER_REAL, *timer)

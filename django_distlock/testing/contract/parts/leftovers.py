@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from .... import Lease
-from ....flow import Flow, Granted, Step, acquire
+from ....flow import Flow, Granted, acquire
 from ....values import Claim, Refusal
 from ...taps import Gate, failing, tap
 from ...worlds import Cancelled, TaskWorld, World, until
-from ..base import ContractBase
+from ..base import ContractBase, only
 
 __all__ = ["Leftovers"]
 
@@ -100,7 +100,7 @@ class Leftovers(ContractBase):
         claim = self.claim(world.name())
         steps = self._acquiring(claim, None, abandoned.append)
         first = next(steps)
-        await a.drive(_only(first))
+        await a.drive(only(first))
         steps.close()
         assert abandoned == [claim]
         assert await a.call(self.backend(), "release", claim) is True
@@ -246,10 +246,6 @@ class Leftovers(ContractBase):
             mine = await asyncio.wait_for(second, self.hand_over)
             assert isinstance(mine, Lease)
             await c.release(mine)
-
-
-def _only(step: Step) -> Flow[object]:
-    return (yield step)
 
 
 async def _outcome(task: asyncio.Task[Lease | None]) -> Lease | None:

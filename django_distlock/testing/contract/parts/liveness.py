@@ -11,7 +11,7 @@ import pytest
 from .... import Lease, LeaseLostError
 from ...processes import Process
 from ...taps import tap
-from ...worlds import World
+from ...worlds import TaskWorld, World
 from ..base import ContractBase, needs
 
 __all__ = ["Liveness"]
@@ -53,6 +53,32 @@ class Liveness(ContractBase):
         await a.close()
         await asyncio.sleep(1.2 * self.kept)
         lease.check()
+        assert await c.acquire(lock, wait=0) is None
+        await b.release(lease)
+
+    async def test_a_lease_that_a_task_returned_is_renewed(self, tasks: TaskWorld) -> None:
+        """Renew for whoever awaited it what a task of its own acquired, and has ended."""
+        a, b = tasks.actor(), tasks.actor()
+        locks = [self.lock(tasks.name(str(number)), ttl=self.kept) for number in range(2)]
+
+        async def gather() -> list[Lease | None]:
+            return list(await asyncio.gather(*(lock.aacquire(wait=0) for lock in locks)))
+
+        leases = await a.run(gather)
+        await asyncio.sleep(1.2 * self.kept)
+        for lock, lease in zip(locks, leases, strict=True):
+            assert lease is not None
+            assert await b.acquire(lock, wait=0) is None
+            await a.release(lease)
+
+    async def test_a_lease_that_is_used_elsewhere_is_renewed(self, world: World) -> None:
+        """Renew for who checks it, when who acquired it has ended."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name(), ttl=self.kept)
+        lease = await a.take(lock)
+        await a.close()
+        await b.do(lease.check)
+        await asyncio.sleep(1.2 * self.kept)
         assert await c.acquire(lock, wait=0) is None
         await b.release(lease)
 

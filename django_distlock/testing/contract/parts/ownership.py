@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
-from .... import LeaseLostError, LockNotHeldError
+from .... import Lease, LeaseLostError, LockNotHeldError
+from ....flow import Call
+from ....guard import Guard
 from ....values import Grant, Refusal
 from ...taps import tap
 from ...worlds import World
-from ..base import ContractBase, applies_to_all
+from ..base import ContractBase, applies_to_all, only
 
 __all__ = ["Ownership"]
 
@@ -30,6 +33,34 @@ class Ownership(ContractBase):
                 await again
             assert not isinstance(refused.value, LeaseLostError)
             assert refused.value.name == lease.name
+
+    @applies_to_all
+    async def test_a_released_lease_begins_no_block(self, world: World) -> None:
+        """Refuse a block whose body would run without the lock."""
+        a = world.actor()
+        lease = await a.take(self.lock(world.name()))
+        block = cast("Guard[Lease]", lease)  # entered as a lock is
+        await a.enter(block)
+        await a.leave(block)
+        with pytest.raises(LockNotHeldError):
+            await a.enter(block)
+
+    async def test_a_release_while_its_holder_acquires_once_more(self, world: World) -> None:
+        """Keep the lock for the nested acquisition that came between two steps of a release."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name(), reentrant=True)
+        lease = await a.take(lock)
+        steps = lease._release()
+        first = next(steps)  # the look for open transactions, or the request
+        await b.drive(only(first))
+        if isinstance(first, Call):
+            return  # it is sent already: the nested one comes too late
+        nested = await a.take(lock)
+        await b.drive(steps)
+        assert await c.acquire(lock, wait=0) is None
+        nested.check()
+        await a.release(nested)
+        await c.release(await c.take(lock))
 
     async def test_releasing_twice_spares_the_next_holder(self, world: World) -> None:
         """Leave the next holder's lock alone."""

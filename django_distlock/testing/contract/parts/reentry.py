@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -110,6 +111,33 @@ class Reentry(ContractBase):
             assert lease is not None
             assert lease.fencing_token == getattr(answers[0], "fencing_token", None)
             await actors[0].run(sync_to_async(lease.release, thread_sensitive=True))
+
+    async def test_child_tasks_whose_synchronous_parts_share_a_thread(
+        self, tasks: TaskWorld
+    ) -> None:
+        """Grant to one of two children of a task that locked in synchronous code before them."""
+        a = tasks.actor()
+        other = self.lock(tasks.name("before"))
+
+        def once() -> None:
+            with other:
+                pass
+
+        async def parent(name: str, *, reentrant: bool) -> list[Lease | None]:
+            lock = self.lock(name, reentrant=reentrant)
+
+            async def child() -> Lease | None:
+                return await sync_to_async(lock.acquire, thread_sensitive=True)(wait=0)
+
+            await sync_to_async(once, thread_sensitive=True)()
+            return list(await asyncio.gather(child(), child()))
+
+        for reentrant in (False, True):
+            name = tasks.name(str(reentrant))
+            leases = await a.run(partial(parent, name, reentrant=reentrant))
+            assert [lease is not None for lease in leases].count(True) == 1
+            for lease in filter(None, leases):
+                await a.run(sync_to_async(lease.release, thread_sensitive=True))
 
     async def test_a_forced_lock_is_not_held_already(self, world: World) -> None:
         """Ask the store before saying so: it may have freed the lock behind our back."""
