@@ -156,7 +156,7 @@ def test_a_value_without_a_text_of_its_own_is_refused(backend: UnitBackend, valu
     def work(x: object) -> None:
         raise AssertionError
 
-    with pytest.raises(InvalidLockError, match="'job:.x.' is filled"):
+    with pytest.raises(InvalidLockError, match=r"'job:.x.' is filled"):
         work(value)
     assert backend.calls == []
 
