@@ -2,6 +2,7 @@
 #
 #   STORES   what `make test` and `make bench` run against; every store but sqlite is a real server,
 #            started for them on a private port. redlock, five Redis servers, is only measured
+#   COVERAGE 1: the tests measure what they cover
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   QUICK    1: the benchmarks run for a moment, to see that all runs; no figures to quote
 #   RESULTS  the folder that `make bench` writes its JSON and its plots to
@@ -10,10 +11,14 @@
 ALL_STORES := sqlite postgresql mariadb redis etcd consul zookeeper
 STORES ?= $(ALL_STORES)
 ARGS ?=
+COVERAGE ?=
+TESTED ?=
 QUICK ?=
 RESULTS ?= bench-results/$(if $(filter-out 0,$(QUICK)),quick,$(shell date -u +%Y-%m-%dT%H%M%SZ))
 RUN := .venv/bin/python
-SIDE_BY_SIDE := -m pytest -n 4 --dist loadgroup
+# Most tests wait for a server or a ttl, so more processes than cores are at work.
+SIDE_BY_SIDE := -m pytest -n 6 --dist loadgroup
+TESTS = $(RUN) $(if $(COVERAGE),-m coverage run )$(SIDE_BY_SIDE)
 empty :=
 comma := ,
 
@@ -26,12 +31,14 @@ WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dashboard test bench faults soak lint type format clean
+.PHONY: help demo dashboard test test-all bench faults soak lint type format clean
 
 help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
 	@echo 'make dashboard             the Locks page over every store that is installed, with live traffic'
-	@echo 'make test                  ruff, mypy, all tests and what they cover, on: $(STORES)'
+	@echo 'make test                  ruff, mypy, and every behaviour once, on: $(STORES)'
+	@echo 'make test-all              the same, then what takes long: the cross product, faults, storms,'
+	@echo '                           tests of the benchmarks and of the documentation; and coverage'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
 	@echo 'make bench                 measure, beside the bare statements and other libraries;'
@@ -57,13 +64,15 @@ test:
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-ifeq ($(WHOLE),yes)
-	$(RUN) -m coverage erase
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) -m coverage run $(SIDE_BY_SIDE)
-	$(RUN) scripts/check_coverage.py
-else
-	DISTLOCK_TEST_STORES='$(STORES)' $(RUN) $(SIDE_BY_SIDE) $(ARGS)
-endif
+	$(if $(COVERAGE),$(RUN) -m coverage erase)
+	DISTLOCK_TEST_STORES='$(STORES)' $(TESTS) --tier short $(ARGS)
+
+# TESTED=1: `make test COVERAGE=1` was run just before, so only the long tier is left.
+test-all: COVERAGE = 1
+test-all:
+	$(if $(TESTED),,$(MAKE) test COVERAGE=1)
+	DISTLOCK_TEST_STORES='$(STORES)' $(TESTS) --tier long $(ARGS)
+	$(if $(WHOLE),$(RUN) scripts/check_coverage.py)
 
 bench:
 	@scripts/setup bench $(MEASURED)

@@ -10,7 +10,9 @@ __all__ = ["descriptor_of", "mute"]
 
 def descriptor_of(driver_connection: Any) -> int | None:
     """Return the descriptor of the socket, or None if there is none, or none any more."""
-    fileno = getattr(driver_connection, "fileno", None)
+    # PyMySQL keeps its socket below.
+    socket = driver_connection if hasattr(driver_connection, "fileno") else None
+    fileno = getattr(socket or getattr(driver_connection, "_sock", None), "fileno", None)
     try:
         return None if fileno is None else int(fileno())
     except Exception:  # noqa: BLE001 - the connection is dead, which the statement will find too

@@ -127,6 +127,7 @@ def acquire(
     conflicts = 0
     sleeps: Iterator[float] | None = None  # made by the first who has to sleep
     told: Grant | Refusal | bool = False
+    asking = False
     try:
         asked = clock()
         left = None if until is None else until - asked
@@ -141,7 +142,9 @@ def acquire(
                 left = None if until is None else until - asked
                 limit = _patience(store, left)
                 try:
+                    asking = True
                     answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
+                    asking = False
                 except StoreConflictError:
                     conflicts += 1
                     late = -1.0 if until is None else clock() - until
@@ -178,8 +181,12 @@ def acquire(
         # Asking a store that just failed would only wait for it again.
         abandon(claim)
         raise
-    except BaseException:
-        yield from _withdraw(store, claim, abandon)
+    except BaseException as error:
+        withdrawn = yield from _withdraw(store, claim, abandon)
+        if asking and not withdrawn and not isinstance(error, asyncio.CancelledError):
+            # A signal's handler raised in the middle of the question, which may reach the store
+            # after its withdrawal. (A cancellation waits for the answer: see `finish`.)
+            abandon(claim)
         raise
     if store.is_queued(claim):
         yield from _withdraw(store, claim, abandon, "withdraw")
@@ -205,11 +212,13 @@ def _at_most(left: float | None, seconds: float, answer: object) -> float:
 
 def _withdraw(
     store: Store, claim: Claim, abandon: Callable[[Claim], None], verb: str = "release"
-) -> Flow[None]:
+) -> Flow[bool]:
+    """Take back what was asked for; tell whether that is done, or cared for."""
     try:
-        yield from insist(store, verb, claim, delays=())
+        return bool((yield from insist(store, verb, claim, delays=())))
     except LockBackendError:
         abandon(claim)
+        return True
     except AssertionError:
         # Django's guard of tests without a database let nothing through. It guards this thread
         # only: in the background the program's real database would be connected to.

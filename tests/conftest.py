@@ -17,6 +17,7 @@ from django.core import mail
 from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_servers
 from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
+from tests.tiers import TIERS, in_tier
 
 if find_spec("xdist"):
     from tests.grouping import pytest_xdist_make_scheduler  # noqa: F401 - a hook
@@ -35,6 +36,11 @@ MEMORY = "file:distlock_tests?mode=memory&cache=shared"
 
 _folder = tempfile.TemporaryDirectory(prefix="distlock-tests-")
 _keeper: list[Any] = []  # a database in memory lives as long as one connection to it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Choose the tests of one tier; all of them without it."""
+    parser.addoption("--tier", choices=TIERS, default="all", help="see tests/tiers.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -113,10 +119,12 @@ def _set_aside() -> None:
 @pytest.hookimpl(trylast=True)  # after they were put in random order
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, not skip, the tests that no chosen store has a part in; begin with the long."""
-    empty = [item for item in items if _has_no_store(item)]
-    if empty:
-        config.hook.pytest_deselected(items=empty)
-        items[:] = [item for item in items if not _has_no_store(item)]
+    tier = config.getoption("tier")
+    left_out = [item for item in items if _has_no_store(item) or not in_tier(item, tier)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     long_ones_first(items)
 
 

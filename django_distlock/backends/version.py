@@ -29,6 +29,8 @@ from .table.optimistic import Optimistic, Seen, fresh_token
 from .table.sql import (
     COLUMNS,
     MARIADB,
+    MY_EMPTY,
+    MY_NOTE,
     MY_NOW,
     PG_NOW,
     PG_PATIENCE,
@@ -82,6 +84,8 @@ UPDATE distlock_lock
 _NOTHING: Final = " ON CONFLICT (digest) DO NOTHING"
 _SAME: Final = " ON DUPLICATE KEY UPDATE digest = digest"
 _MY_PATIENCE: Final = "SET STATEMENT max_statement_time = %(seconds)s FOR"
+_MY_TAKE: Final = _take(MY_NOW).replace("%(note)s", MY_NOTE)
+_MY_MAKE: Final = _MAKE.replace("''", MY_EMPTY) + _SAME
 
 SWAPS: Final[tuple[tuple[Dialect, Swap], ...]] = (
     (SQLITE, Swap(_look("%(now)s"), _take("%(now)s"), _MAKE + _NOTHING)),
@@ -99,10 +103,10 @@ SWAPS: Final[tuple[tuple[Dialect, Swap], ...]] = (
         MARIADB,
         Swap(
             look=_look(MY_NOW),
-            take=_take(MY_NOW),
-            take_soon=_MY_PATIENCE + _take(MY_NOW),
-            make=_MAKE + _SAME,
-            make_soon=_MY_PATIENCE + _MAKE + _SAME,
+            take=_MY_TAKE,
+            take_soon=_MY_PATIENCE + _MY_TAKE,
+            make=_MY_MAKE,
+            make_soon=_MY_PATIENCE + _MY_MAKE,
         ),
     ),
 )

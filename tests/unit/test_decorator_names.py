@@ -143,10 +143,10 @@ class Worded(Plain):
         None,
         Plain(),
         Plain,
-        (n for n in ()),
+        (n for n in [0]),
         lambda: None,
         Thing(1).__repr__,
-        LockRow(digest=None),
+        LockRow(digest=None),  # type: ignore[misc]
         [Plain()],
     ],
     ids=lambda value: type(value).__name__,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.db.utils import OperationalError
 
 from ...values import Claim
-from ..table.sql import MY_NOW
+from ..table.sql import MY_EMPTY, MY_NOTE, MY_NOW
 from .dialect import LONGEST_WAIT, Dialect, Missing
 from .session import Row, Session
 
@@ -30,7 +30,7 @@ LEVEL: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # The value is the statement's LAST_INSERT_ID, which comes with its answer.
 _GRANT: Final = f"""UPDATE distlock_row
  SET token = LAST_INSERT_ID(GREATEST(token + 1, {MY_NOW})), session = CONNECTION_ID(),
-     owner = %(owner)s, name = %(name)s, note = %(note)s
+     owner = %(owner)s, name = %(name)s, note = {MY_NOTE}
  WHERE digest = %(key)s"""
 # Without a wait the time of the statement is that of the lock.
 _AT_ONCE: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {_GRANT}"
@@ -49,7 +49,8 @@ FREE_LATE: Final = f"""UPDATE distlock_row SET session = 0, token = GREATEST(tok
 EXISTS: Final = "SELECT 1 FROM distlock_row WHERE digest = %(key)s"
 MAKE: Final = f"""SET STATEMENT innodb_lock_wait_timeout = 0 FOR
 INSERT INTO distlock_row (digest, name, token, session, owner, note)
-VALUES (%(key)s, %(name)s, {MY_NOW}, 0, '', '') ON DUPLICATE KEY UPDATE digest = digest"""
+VALUES (%(key)s, %(name)s, {MY_NOW}, 0, {MY_EMPTY}, {MY_EMPTY})
+ON DUPLICATE KEY UPDATE digest = digest"""
 DIRTY: Final = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
 _HELD: Final = (
     "SELECT digest, name, owner, token, note, session FROM distlock_row WHERE session <> 0"

@@ -74,12 +74,12 @@ class TableBackend(InDatabase):
             # For a row that another's transaction has locked; the answer itself may take longer.
             self.least_patience = 0.2
 
-    def statements(self) -> Statements:
+    def statements(self, limit: float | None = None) -> Statements:
         """Return how the database is talked to: by its own SQL text, else by the ORM's."""
         if self._statements is None:
             # By the guarded way: MariaDB and MySQL are told apart by asking the server.
             chosen = self._connections.execute(
-                lambda lent: self._choose(lent.connection), self.command_timeout
+                lambda lent: self._choose(lent.connection), limit or self.command_timeout
             )
             with self._mutex:
                 if self._statements is None:
@@ -119,7 +119,7 @@ class TableBackend(InDatabase):
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        statements = self.statements()
+        statements = self.statements(max(limit, LEAST_PATIENCE))
         soon = limit < LEAST_PATIENCE and self.scope == "cluster"
 
         def patience(lent: Borrowed) -> float | None:
@@ -216,7 +216,12 @@ class TableBackend(InDatabase):
     def release(self, claim: Claim) -> bool:
         answered = False
         try:
-            ours = self._ask(lambda statements, connection: statements.release(connection, claim))
+            statements = self.statements()
+            # Repeated, it finds what the first time has freed, of which the answer was lost.
+            ours = self._connections.execute(
+                lambda lent: statements.release(lent.connection, claim) or lent.repeated,
+                self.command_timeout,
+            )
             answered = True
         finally:
             # After the row is free, so that the one who is woken finds it so.

@@ -24,7 +24,7 @@ from django.db.utils import Error
 from ...descriptors import descriptor_of, mute
 from ...transactions import of_testcase, on_end, own_connection
 from ...worker import on_worker
-from .errors import Overdue, is_conflict
+from .errors import Overdue, OwnTransaction, is_conflict
 from .sentry import within
 
 __all__ = [
@@ -82,7 +82,7 @@ class TransactionBound:
 class Borrowed:
     """A connection for one statement, and the caller's transaction if it is part of one."""
 
-    __slots__ = ("connection", "in_transaction", "private")
+    __slots__ = ("connection", "in_transaction", "private", "repeated")
 
     def __init__(
         self,
@@ -94,6 +94,8 @@ class Borrowed:
         self.connection = connection
         self.in_transaction = in_transaction
         self.private = private
+        self.repeated = False
+        """Whether the work is done once more, as the answer to the first time was lost."""
 
     @property
     def is_plain(self) -> bool:
@@ -115,12 +117,17 @@ class Connections:
 
     def _lend(self) -> Borrowed:
         own = own_connection(self.database)
-        if "pool" in own.settings_dict["OPTIONS"] and on_worker():
+        if is_pooled(own) and (on_worker() or _is_dry(own)):
             # With all of the pool's connections in the hands of holders, none could be renewed.
             return Borrowed(self._take(own), private=True)
         if own.in_atomic_block:
             if own.vendor == "sqlite" or of_testcase(own.atomic_blocks[0]):
                 return Borrowed(own, in_transaction=True)
+        elif _is_writing_by_hand(own):
+            raise OwnTransaction(
+                "this connection has an open transaction, with autocommit off, which a lock on "
+                "another connection would wait for"
+            )
         elif own.settings_dict["AUTOCOMMIT"] and (own.connection is None or own.autocommit):
             return Borrowed(own)
         return Borrowed(self._take(own), private=True)
@@ -174,7 +181,15 @@ class Connections:
                     raise
                 if not used or _is_alive(connection, limit):
                     raise
+            lent.repeated = True
             return limited(connection, limit, partial(work, lent))
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted in the middle: what the driver would read next is not known.
+            if not lent.in_transaction:
+                connection.close()
+            raise
         finally:
             if lent.private:
                 self._give_back(connection)
@@ -202,10 +217,7 @@ PARKED: list[BaseDatabaseWrapper] = []
 def limited(connection: BaseDatabaseWrapper, limit: float, work: Callable[[], T]) -> T:
     """Do ``work`` on ``connection``, and let it wait ``limit`` seconds at most for the server."""
     if connection.vendor == "sqlite":
-        usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
-        if usual <= limit:
-            return work()
-        with _busy_limit(connection, limit, usual):
+        with _busy_limit(connection, limit):
             return work()
     _open(connection, limit)
     with within(connection.connection, limit) as watch:
@@ -218,6 +230,26 @@ def limited(connection: BaseDatabaseWrapper, limit: float, work: Callable[[], T]
     if not connection.in_atomic_block:
         connection.close()
     raise Overdue(f"no answer within {limit:g} s") from lost
+
+
+def is_pooled(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether Django has a psycopg pool for a connection."""
+    return bool(connection.settings_dict["OPTIONS"].get("pool"))
+
+
+def _is_dry(own: BaseDatabaseWrapper) -> bool:
+    """Tell whether a pool has no connection to give, so that one would be waited for."""
+    if own.connection is not None:
+        return False
+    pool: Any = own.pool  # type: ignore[attr-defined]
+    figures = pool.get_stats()
+    return bool(figures["pool_available"] == 0 and figures["pool_size"] >= figures["pool_max"])
+
+
+def _is_writing_by_hand(own: BaseDatabaseWrapper) -> bool:
+    """Tell whether the caller has a transaction on SQLite open, without `atomic()`."""
+    raw: Any = own.connection
+    return own.vendor == "sqlite" and raw is not None and not own.autocommit and raw.in_transaction
 
 
 def is_testing() -> bool:
@@ -268,8 +300,8 @@ def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
     """Connect within about ``limit`` seconds, if not connected."""
     if connection.connection is not None:
         return
-    if "pool" in connection.settings_dict["OPTIONS"]:
-        connection.ensure_connection()  # by the pool's own limits
+    if is_pooled(connection):
+        connection.ensure_connection()  # by the pool's own limits; see _is_dry
         return
     option = CONNECT_TIMEOUTS.get(connection.vendor)
     if option is None:
@@ -289,13 +321,19 @@ def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
 
 
 @contextmanager
-def _busy_limit(connection: BaseDatabaseWrapper, limit: float, usual: float) -> Iterator[None]:
-    """Let SQLite wait for other writers for ``limit`` seconds only, not its ``usual`` ones."""
+def _busy_limit(connection: BaseDatabaseWrapper, limit: float) -> Iterator[None]:
+    """Let SQLite wait for other writers for ``limit`` seconds, and then for as long as before."""
     connection.ensure_connection()
     raw: Any = connection.connection
-    raw.execute(f"PRAGMA busy_timeout = {int(limit * 1000)}")
+    # Asked each time: the program may have set it, in whatever way.
+    (before,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    milliseconds = max(0, int(limit * 1000))
+    if before <= milliseconds:
+        yield
+        return
+    raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
     try:
         yield
     finally:
         if connection.connection is raw:
-            raw.execute(f"PRAGMA busy_timeout = {int(usual * 1000)}")
+            raw.execute(f"PRAGMA busy_timeout = {before}")

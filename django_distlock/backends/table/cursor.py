@@ -42,7 +42,10 @@ class cursor_of:
         # Taken out while it is in use: a wrapper around queries, or the handler of a signal, may
         # ask the store meanwhile.
         kept, _thread.kept = _thread.kept, None
-        self._keeping = not connection.queries_logged and asyncio._get_running_loop() is None
+        # A database wrapper of somebody's may do more for each cursor, as django-tenants does.
+        usual = type(connection)._cursor is BaseDatabaseWrapper._cursor  # type: ignore[attr-defined]
+        quiet = not connection.queries_logged and asyncio._get_running_loop() is None
+        self._keeping = usual and quiet
         make: Any = connection.cursor
         if kept and self._keeping and kept[0] == make and kept[1] is connection.connection:
             self._used = kept

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
-__all__ = ["Outrun", "Overdue", "is_conflict", "is_wait_over", "remedy"]
+__all__ = ["Outrun", "Overdue", "OwnTransaction", "is_conflict", "is_wait_over", "remedy"]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
@@ -15,6 +15,7 @@ _SQLSTATES = {"40001", "40P01", "55P03"}
 _MARIADB = {1205, 1213, 1020, 1969}
 # SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
 _SQLITE = {5, 6}
+_SNAPSHOT = 517  # SQLITE_BUSY_SNAPSHOT
 
 # PostgreSQL's SQLSTATE, MariaDB's number or SQLite's code; a driver that cannot connect has but the
 # text.
@@ -31,6 +32,10 @@ class Overdue(OperationalError):
     """The server did not answer in time; what it did is unknown."""
 
 
+class OwnTransaction(OperationalError):
+    """The lock would wait for the caller's own transaction, which it keeps from going on."""
+
+
 def is_conflict(error: Exception) -> bool:
     """Tell whether the database asks to run the statement again."""
     if isinstance(error, Outrun):
@@ -41,7 +46,8 @@ def is_conflict(error: Exception) -> bool:
         return True
     code = getattr(driver, "sqlite_errorcode", None)
     if code is not None:
-        return (code & 0xFF) in _SQLITE
+        # Whoever has read before another wrote can never write in the same transaction.
+        return code != _SNAPSHOT and (code & 0xFF) in _SQLITE
     return bool(driver.args) and driver.args[0] in _MARIADB
 
 
@@ -67,6 +73,14 @@ def remedy(error: Exception, database: str) -> str:
     known = {state, number, None if code is None else code & 0xFF}
     if "no such table" in said or state == "42P01" or number == 1146:
         return f"Run 'manage.py migrate django_distlock --database {database}'"
+    if isinstance(error, OwnTransaction):
+        return "Commit before you take a lock, or use atomic() in place of autocommit"
+    if code == _SNAPSHOT:
+        return (
+            "This transaction read the SQLite file before another connection wrote to it, so it "
+            "can write no more: set 'transaction_mode': 'IMMEDIATE' in the OPTIONS of "
+            f"DATABASES[{database!r}], or take the lock before atomic(), as lock(...).atomic() does"
+        )
     if "is locked" in said:
         return (
             "Another connection was writing to the SQLite file for longer than the wait: keep "

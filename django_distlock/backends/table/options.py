@@ -84,8 +84,8 @@ def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper
             )
         return bool(given["WAITING"] == "queue")
     settings = connection.settings_dict
-    pooled = settings.get("DISABLE_SERVER_SIDE_CURSORS") or "pool" in settings["OPTIONS"]
-    return has_queue and not pooled
+    pooled = settings.get("DISABLE_SERVER_SIDE_CURSORS") or settings["OPTIONS"].get("pool")
+    return bool(has_queue and not pooled)
 
 
 def is_durable(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:

@@ -24,6 +24,8 @@ __all__ = [
     "AT_ONCE",
     "COLUMNS",
     "MARIADB",
+    "MY_EMPTY",
+    "MY_NOTE",
     "MY_NOW",
     "PG_NOW",
     "PG_PATIENCE",
@@ -173,9 +175,18 @@ _REMOVE: Final = "DELETE FROM distlock_lock WHERE digest IN ({keys}) AND "
 
 
 def _dialect(
-    now: str, acquire: str, *, greatest: str = "greatest", remove: str = _REMOVE, **more: Any
+    now: str,
+    acquire: str,
+    *,
+    greatest: str = "greatest",
+    remove: str = _REMOVE,
+    empty: str = "''",
+    **more: Any,
 ) -> Dialect:
-    """Return a dialect; most of it differs only in how the database tells the time."""
+    """Return a dialect; most of it differs only in how the database tells the time.
+
+    ``empty`` is an empty string.
+    """
     ours = f"digest = %(key)s AND owner = %(owner)s AND expires > {now}"
     # An owner belongs to one claim, so that the two lists cannot match crosswise.
     among = f"digest IN ({{keys}}) AND owner IN ({{owners}}) AND expires > {now}"
@@ -189,10 +200,14 @@ def _dialect(
         renew=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {ours}",  # noqa: S608
         renew_many=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {among}",  # noqa: S608
         owners=f"SELECT owner FROM distlock_lock WHERE {among}",  # noqa: S608
-        release=f"UPDATE distlock_lock SET owner = '', expires = -{now}, note = '' WHERE {ours}",  # noqa: S608
+        release=f"UPDATE distlock_lock SET owner = {empty}, expires = -{now}, note = {empty}"  # noqa: S608
+        f" WHERE {ours}",
         inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
-        scan=f"{select} WHERE digest > %(after)s AND expires > {now} ORDER BY digest LIMIT 500",
-        lapsed=f"{select} WHERE digest > %(after)s AND owner <> '' AND expires > 0"
+        # By a constant, too: the planner does not know that most rows are free, and would go
+        # through all of them in the order of the digests.
+        scan=f"{select} WHERE digest > %(after)s AND expires > 0 AND expires > {now}"
+        " ORDER BY digest LIMIT 500",
+        lapsed=f"{select} WHERE digest > %(after)s AND owner <> {empty} AND expires > 0"
         f" AND expires <= {now} ORDER BY digest LIMIT 500",
         page=f"SELECT digest, CASE WHEN {idle} THEN 1 ELSE 0 END FROM distlock_lock"  # noqa: S608
         " WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s",
@@ -282,12 +297,16 @@ POSTGRESQL_HASTY: Final = replace(
 
 MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
+# An empty string in every sql_mode: EMPTY_STRING_IS_NULL makes NULL of '' in a statement.
+MY_EMPTY: Final = "SPACE(0)"
+MY_NOTE: Final = f"COALESCE(%(note)s, {MY_EMPTY})"
+
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
-# saving. MariaDB assigns from left to right: token, acquired, name and note are judged by the old
-# owner, the expiry by the new one.
+# saving. MariaDB assigns from left to right, or all at once by the sql_mode SIMULTANEOUS_ASSIGNMENT
+# (part of ORACLE): the expiry is judged by the new owner or by the old expiry, and either is right.
 _MY_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, %(owner)s, {MY_NOW}, {MY_NOW}, {MY_NOW} + %(ttl)s, %(note)s)
+VALUES (%(key)s, %(name)s, %(owner)s, {MY_NOW}, {MY_NOW}, {MY_NOW} + %(ttl)s, {MY_NOTE})
 ON DUPLICATE KEY UPDATE
   token = IF(owner <> VALUES(owner) AND expires <= {MY_NOW},
              GREATEST(token + 1, VALUES(token)), token),
@@ -295,12 +314,13 @@ ON DUPLICATE KEY UPDATE
   name = IF(expires <= {MY_NOW}, VALUES(name), name),
   note = IF(expires <= {MY_NOW}, VALUES(note), note),
   owner = IF(expires <= {MY_NOW}, VALUES(owner), owner),
-  expires = IF(owner = VALUES(owner), VALUES(expires), expires)
+  expires = IF(owner = VALUES(owner) OR expires <= {MY_NOW}, VALUES(expires), expires)
 RETURNING owner, token, expires - {MY_NOW}, note"""  # noqa: S608 - constants
 
 # Of the limits only this one takes parts of a second.
 MARIADB: Final = _dialect(
     MY_NOW,
+    empty=MY_EMPTY,
     acquire=_MY_ACQUIRE,
     acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
     room=Room(

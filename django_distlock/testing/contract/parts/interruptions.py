@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -12,6 +13,8 @@ from collections.abc import Coroutine, Generator
 from dataclasses import replace
 from typing import Any, ClassVar
 from unittest import mock
+
+import pytest
 
 from .... import lock_all
 from ....guard import Guard
@@ -61,6 +64,9 @@ class Interruptions(ContractBase):
                 step += 1
             assert step > 2, "no suspension was seen"
 
+    # A connection that a driver was about to hand out is collected, and says so.
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @applies_to_all
     def test_a_signal_at_any_moment(self) -> None:
         """Leave nothing when a signal's handler raises at a random moment of a block."""
@@ -86,6 +92,7 @@ class Interruptions(ContractBase):
         while left := sorted(info.name for info in self.backend().held(prefix)):
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
             time.sleep(0.02)
+        gc.collect()
 
     def _interrupted(self, name: str, after: float) -> None:
         try:

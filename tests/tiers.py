@@ -1,0 +1,88 @@
+"""Two tiers of tests: what `make test` runs, and what only `make test-all` does.
+
+The short tier has every behaviour once, on every store and in both modes. The long tier has the
+cross product, and what takes long by its nature.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+__all__ = ["TIERS", "in_tier", "is_long"]
+
+TIERS = ("short", "long", "all")
+
+LONG = (
+    # The contract again where one part of a store differs.
+    "tests/contract/test_consul.py::TestKeptConsul",
+    "tests/contract/test_consul_cluster.py",
+    "tests/contract/test_contract.py::TestCachedRedis",
+    "tests/contract/test_contract.py::TestPortableOnMariaDB",
+    "tests/contract/test_contract.py::TestPortableOnPostgreSQL",
+    "tests/contract/test_contract.py::TestSQLiteInMemory",
+    "tests/contract/test_contract.py::TestScriptlessRedis",
+    "tests/contract/test_contract.py::TestVersionOnMariaDB",
+    "tests/contract/test_contract.py::TestVersionOnPostgreSQL",
+    "tests/contract/test_etcd_cluster.py",
+    "tests/contract/test_isolation.py",
+    "tests/contract/test_redlock.py::TestRedlockOfThree",
+    "tests/contract/test_zookeeper.py::TestZooKeeperCluster",
+    "tests/backends/test_isolation.py",
+    "tests/backends/test_transaction_modes.py",
+    # Servers that are killed, stopped, restarted or cut off; clusters.
+    "tests/backends/test_lock_rows_outages.py",
+    "tests/backends/test_outages.py",
+    "tests/backends/test_restarts.py",
+    "tests/backends/test_room_faults.py",
+    "tests/backends/test_row_outages.py",
+    "tests/backends/test_version_outages.py",
+    "tests/consul/test_cluster_faults.py",
+    "tests/consul/test_faults.py",
+    "tests/etcd/test_cluster.py",
+    "tests/etcd/test_faults.py",
+    "tests/faults/",
+    "tests/redis/test_cluster.py",
+    "tests/redis/test_fault_ways.py",
+    "tests/zookeeper/test_cluster.py",
+    "tests/zookeeper/test_sessions.py",
+    # Storms and histories.
+    "tests/backends/test_conflicts.py",
+    "tests/backends/test_storm.py",
+    "tests/etcd/test_proof.py",
+    "tests/fencing/test_races.py",
+    "tests/redis/test_redlock_storm.py",
+    "tests/redis/test_storm.py",
+    "tests/versions/test_races.py",
+    # Whole programs, and many processes.
+    "tests/admin/test_page.py",
+    "tests/backends/test_durable.py",
+    "tests/backends/test_fork.py",
+    "tests/browser/",
+    "tests/celery/test_beat.py",
+    "tests/celery/test_faults.py",
+    "tests/celery/test_once.py",
+    "tests/celery/test_pools.py",
+    "tests/celery/test_run_time.py",
+    "tests/commands/test_runlocked",
+    "tests/consul/test_demo.py",
+    "tests/etcd/test_demo.py",
+    "tests/integration/",
+    "tests/redis/test_demo.py",
+    "tests/zookeeper/test_programs.py",
+    # Tests of what is not the package.
+    "tests/benchmarks/",
+    "tests/docs/",
+    "tests/servers/",
+    "tests/unit/test_typing.py",
+)
+"""What the ids of long tests begin with."""
+
+
+def is_long(nodeid: str) -> bool:
+    """Tell whether a test is in the long tier."""
+    return nodeid.startswith(LONG)
+
+
+def in_tier(item: pytest.Item, tier: str) -> bool:
+    """Tell whether a test is in a tier of `TIERS`."""
+    return tier == "all" or is_long(item.nodeid) == (tier == "long")
