@@ -13,7 +13,9 @@ give one twice), and every token of another lock, for the numbers of two locks h
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -45,6 +47,7 @@ __all__ = [
     "pass_fence",
     "problem_with",
     "refuse_rejected",
+    "writing",
 ]
 
 M = TypeVar("M", bound=models.Model)
@@ -59,11 +62,18 @@ class _Kept(models.Field[Any, Any] if TYPE_CHECKING else object):  # type: ignor
     """Makes a field keep what the database has, whatever an instance says that was read before.
 
     Without it a plain `save()` of an instance read earlier would put an old token back, and let a
-    stale holder through again.
+    stale holder through again. A copy of a row has what a fenced write gives it, else nothing: it
+    was not written under the lock of the original.
     """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        return getattr(model_instance, self.attname) if add else F(self.attname)
+        if not add:
+            return F(self.attname)
+        value = getattr(model_instance, self.attname)
+        if model_instance._state.db is not None:  # it was read or saved before: a copy
+            value = _writing.get().get(self.name, self.get_default())
+            setattr(model_instance, self.attname, value)
+        return value
 
     def deconstruct(self) -> Any:
         # Migrations name the public place, so that this module may be moved.
@@ -83,6 +93,20 @@ class _Kept(models.Field[Any, Any] if TYPE_CHECKING else object):  # type: ignor
                 )
             )
         return found
+
+
+# What the fenced write that is under way gives to new rows.
+_writing: ContextVar[Mapping[str, Any]] = ContextVar("django_distlock_writing", default={})  # noqa: B039 - never changed
+
+
+@contextmanager
+def writing(stamp: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Have new rows carry ``stamp`` that are saved in the block."""
+    mark = _writing.set(stamp)
+    try:
+        yield stamp
+    finally:
+        _writing.reset(mark)
 
 
 class FencingTokenField(_Kept, _Number):
@@ -309,7 +333,8 @@ def _save(
         before = {name: getattr(instance, name) for name in stamp}
         _set(instance, stamp)
         try:
-            instance.save(using=using, force_insert=True, update_fields=update_fields)
+            with writing(stamp):
+                instance.save(using=using, force_insert=True, update_fields=update_fields)
         except BaseException:
             _set(instance, before)
             raise

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.db import models, transaction
 
 from .exceptions import InvalidLockError
-from .fence import Columns, Fence, columns_of, pass_fence, refuse_rejected
+from .fence import Columns, Fence, columns_of, pass_fence, refuse_rejected, writing
 from .lease import Lease
 
 __all__ = ["Fenced", "FencedManager", "FencedQuerySet"]
@@ -25,12 +25,19 @@ class Fenced(Generic[M]):
     FenceRejectedError when the rows know better; then nothing was written at all.
     """
 
-    __slots__ = ("_columns", "_lease", "_one", "_rows")
+    __slots__ = ("_columns", "_lease", "_maker", "_one", "_rows")
 
     def __init__(
-        self, rows: models.QuerySet[M], lease: Lease, columns: Columns, *, one: bool = False
+        self,
+        rows: models.QuerySet[M],
+        lease: Lease,
+        columns: Columns,
+        *,
+        one: bool = False,
+        maker: Any = None,
     ) -> None:
         self._rows = rows
+        self._maker = maker  # the related manager that ties new rows to their owner
         self._lease = lease
         self._columns = columns
         self._one = one  # whether it is known that there is one row at most
@@ -40,12 +47,12 @@ class Fenced(Generic[M]):
         pk = lookups.get("pk")
         one = self._one or (pk is not None and not hasattr(pk, "resolve_expression"))
         rows = self._rows.filter(*conditions, **lookups)
-        return Fenced(rows, self._lease, self._columns, one=one)
+        return Fenced(rows, self._lease, self._columns, one=one, maker=self._maker)
 
     def exclude(self, *conditions: Any, **lookups: Any) -> Fenced[M]:
         """Narrow the rows as `QuerySet.exclude` does."""
         rows = self._rows.exclude(*conditions, **lookups)
-        return Fenced(rows, self._lease, self._columns, one=self._one)
+        return Fenced(rows, self._lease, self._columns, one=self._one, maker=self._maker)
 
     def update(self, **values: Any) -> int:
         """Update the rows, all or none, and return how many they are.
@@ -75,15 +82,17 @@ class Fenced(Generic[M]):
         No row is there yet that could refuse: let a unique constraint keep a second one out.
         """
         fence = self._begin(values)
-        return self._rows.create(**values, **self._columns.stamp(fence))
+        with writing(self._columns.stamp(fence)) as stamp:
+            return cast("M", self._making().create(**values, **stamp))
 
     def get_or_create(
         self, defaults: Mapping[str, Any] | None = None, **lookups: Any
     ) -> tuple[M, bool]:
         """Return the row as it is, or insert one that carries the token; and whether it did."""
         fence = self._begin(defaults or {})
-        made = {**(defaults or {}), **self._columns.stamp(fence)}
-        return self._rows.get_or_create(defaults=made, **lookups)
+        with writing(self._columns.stamp(fence)) as stamp:
+            made = {**(defaults or {}), **stamp}
+            return cast("tuple[M, bool]", self._making().get_or_create(defaults=made, **lookups))
 
     def update_or_create(
         self,
@@ -98,8 +107,9 @@ class Fenced(Generic[M]):
         given = create_defaults if create_defaults is not None else defaults
         fence = self._begin({**(defaults or {}), **(given or {})})
         made = {**(given or {}), **self._columns.stamp(fence)}
-        with transaction.atomic(using=self._rows.db):
-            found, created = self._rows.update_or_create(
+        stamping = writing(self._columns.stamp(fence))
+        with transaction.atomic(using=self._rows.db), stamping:
+            found, created = self._making().update_or_create(
                 defaults=defaults or {}, create_defaults=made, **lookups
             )
             if not created:
@@ -144,6 +154,20 @@ class Fenced(Generic[M]):
         """Delete as `delete`."""
         return await sync_to_async(self.delete)()
 
+    def _making(self) -> Any:
+        """Return what inserts rows: the related manager, where the rows come from one."""
+        if self._maker is not None:
+            return self._maker.db_manager(self._rows.db)
+        if self._rows._hints.get("instance") is not None or self._rows._known_related_objects:  # type: ignore[attr-defined]
+            raise InvalidLockError(
+                f"New rows of {self._rows.model.__name__} would not belong to the instance whose "
+                "related manager this is: derive the model's manager from FencedManager, or write "
+                "by the model's own manager and name the relation",
+                name=self._lease.name,
+                alias=self._lease.alias,
+            )
+        return self._rows
+
     def _begin(self, values: Mapping[str, Any]) -> Fence:
         """Return the fence of a lease that is not known to be gone."""
         if own := {self._columns.token, self._columns.mark} & set(values):
@@ -186,9 +210,24 @@ class FencedQuerySet(models.QuerySet[M]):
         using = self.select_for_update().db
         return Fenced(self.using(using), lease, columns)
 
+    @classmethod
+    def as_manager(cls) -> Any:
+        """Return a manager of this queryset, as Django's `as_manager` does."""
+        base: Any = FencedManager
+        manager = base.from_queryset(cls)()
+        manager._built_with_asmanager = True
+        return manager
+
 
 _Manager = models.Manager.from_queryset(FencedQuerySet)
 
 
 class FencedManager(_Manager[M]):
-    """A manager whose querysets have `fenced`."""
+    """A manager whose querysets have `fenced`; a related one ties new rows to their owner."""
+
+    def fenced(self, lease: Lease) -> Fenced[M]:
+        """Return the rows for writing under ``lease``, as `FencedQuerySet.fenced`."""
+        rows: Any = self.get_queryset()
+        fenced: Fenced[M] = rows.fenced(lease)
+        fenced._maker = self
+        return fenced

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from . import flow, held
+from . import flow, held, transactions
 from .decorators import Contention, Decorates, check_contention, fill
 from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import (
@@ -124,12 +124,11 @@ class Lock(Guard[Lease], Decorates):
             ttl = check_ttl(self.ttl, name=name, alias=self.using, longest=backend.longest_ttl)
         note = self._note(name, backend)
         key = backend.key(name)
-        kept: list[object] = (yield Ask(sweep)) if is_pending() else []
+        kept = (yield Ask(lambda: transactions.kept((id(backend), key)))) if is_pending() else None
         me = held.party()
         mine = held.find(backend, key, me)
-        if mine is None and kept:
-            # The transaction holds it, whichever of its tasks or threads is asking.
-            mine = next((hold for hold in kept if _is_on(hold, backend, key)), None)
+        if mine is None and _is_on(kept, backend, key):
+            mine = kept  # by the transaction, whichever of its tasks or threads is asking
         if mine is not None and (again := (yield from self._again(mine))) is not None:
             return again
         blocks: list[Block] = []

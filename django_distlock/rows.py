@@ -26,7 +26,7 @@ from .exceptions import (
 )
 from .text import shown
 
-__all__ = ["lock_rows"]
+__all__ = ["engine_of", "lock_rows"]
 
 M = TypeVar("M", bound=Model)
 
@@ -102,6 +102,7 @@ def lock_rows(
             "until that transaction ends"
         )
     _check_features(connection, nowait=nowait, skip_locked=skip_locked, of=of, no_key=no_key)
+    _check_engines(connection, queryset.model)
     rows = queryset.select_for_update(
         nowait=nowait, skip_locked=skip_locked, of=tuple(of), no_key=no_key
     )
@@ -119,6 +120,41 @@ def lock_rows(
         if isinstance(told, LockNotAcquiredError) and on_contention != "raise":
             return on_contention(told) if callable(on_contention) else []
         raise told from error
+
+
+def engine_of(connection: BaseDatabaseWrapper, table: str) -> str | None:
+    """Return the engine of a table on MySQL or MariaDB, in small letters; None if unknown."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT LOWER(ENGINE) FROM information_schema.TABLES"
+            " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
+            [table],
+        )
+        row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+# Tables that were seen to have row locks, with their database.
+_lockable: set[tuple[object, str]] = set()
+
+
+def _check_engines(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
+    """Refuse tables of engines that have no row locks, which leave FOR UPDATE out in silence."""
+    if connection.vendor != "mysql":
+        return
+    tables = {each._meta.db_table for each in (model, *model._meta.get_parent_list())}
+    for table in tables:
+        known = (connection.settings_dict["NAME"], table)
+        if known in _lockable:
+            continue
+        engine = engine_of(connection, table)
+        if engine not in (None, "innodb"):
+            raise UnsupportedOperationError(
+                f"The table {table} is of the engine {engine}, which has no row locks: "
+                f"ALTER TABLE {table} ENGINE=InnoDB",
+                alias=connection.alias,
+            )
+        _lockable.add(known)
 
 
 def _check_features(connection: BaseDatabaseWrapper, **asked: object) -> None:

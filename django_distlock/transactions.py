@@ -13,7 +13,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ __all__ = [
     "Block",
     "Ending",
     "is_pending",
+    "kept",
     "of_testcase",
     "on_end",
     "open_transactions",
@@ -172,7 +173,8 @@ class Ending:
     """Tells once when all of some transactions have ended.
 
     ``here`` is called on the thread of the transactions, ``elsewhere`` on any thread (a finalizer:
-    it must do no input or output), exactly one of the two.
+    it must do no input or output), exactly one of the two. Until then `kept` finds the ``subject``
+    by its ``key``.
     """
 
     def __init__(
@@ -180,16 +182,22 @@ class Ending:
         blocks: list[Block],
         here: Callable[[], None],
         elsewhere: Callable[[], None],
+        *,
         subject: object = None,
+        key: Hashable = None,
     ) -> None:
         self.subject = subject
+        self.key = key
         self._blocks = blocks
         self._here = here
         self._elsewhere = elsewhere
         self._told = False
         self._mutex = threading.RLock()  # a finalizer may run on a thread that is inside
         self._thread = threading.get_ident()
-        _pending.setdefault(self._thread, []).append(self)
+        # Those of the same transactions together: they end together, and are looked at once.
+        self._place = tuple((id(b.connection), id(b.atomic), b.savepoint) for b in blocks)
+        places = _pending.setdefault(self._thread, {})
+        places.setdefault(self._place, _Together()).add(self)
         for block in blocks:
             self._listen(block)
 
@@ -219,16 +227,37 @@ class Ending:
             if self._told:
                 return False
             self._told = True
-        waiting = _pending.get(self._thread, [])
-        if self in waiting:
-            waiting.remove(self)
-            if not waiting:
+        places = _pending.get(self._thread, {})
+        together = places.get(self._place)
+        if together is not None and together.discard(self):
+            places.pop(self._place, None)
+            if not places:
                 _pending.pop(self._thread, None)
         (self._here if here else self._elsewhere)()
         return True
 
 
-_pending: dict[int, list[Ending]] = {}
+class _Together:
+    """The endings of the same transactions, found at once however many there are."""
+
+    def __init__(self) -> None:
+        self.endings: dict[Ending, None] = {}
+        self.subjects: dict[Hashable, object] = {}
+
+    def add(self, ending: Ending) -> None:
+        self.endings[ending] = None
+        self.subjects[ending.key] = ending.subject
+
+    def discard(self, ending: Ending) -> bool:
+        """Take one out; tell whether none is left."""
+        self.endings.pop(ending, None)
+        if self.subjects.get(ending.key) is ending.subject:
+            self.subjects.pop(ending.key, None)
+        return not self.endings
+
+
+# By the thread, then by the transactions.
+_pending: dict[int, dict[tuple[Hashable, ...], _Together]] = {}
 
 
 def is_pending() -> bool:
@@ -236,11 +265,22 @@ def is_pending() -> bool:
     return bool(_pending)
 
 
-def sweep() -> list[object]:
-    """Notice the transactions of this thread that have ended; return what the others keep."""
-    for ending in list(_pending.get(threading.get_ident(), ())):
-        ending.look(here=True)
-    return [ending.subject for ending in _pending.get(threading.get_ident(), ())]
+def sweep() -> None:
+    """Notice the transactions of this thread that have ended."""
+    for together in list(_pending.get(threading.get_ident(), {}).values()):
+        first = next(iter(together.endings), None)
+        if first is not None and not first.open():
+            for ending in list(together.endings):
+                ending.look(here=True)
+
+
+def kept(key: Hashable) -> object:
+    """Return what an open transaction of this thread keeps under ``key``, or None; sweep first."""
+    sweep()
+    for together in _pending.get(threading.get_ident(), {}).values():
+        if (subject := together.subjects.get(key)) is not None:
+            return subject
+    return None
 
 
 os.register_at_fork(after_in_child=_forget_parent)

@@ -136,4 +136,5 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
     # It is the transaction's now, so the thread of the transaction is who holds it: a task that
     # took it for synchronous code above it may end long before.
     hold.adopt()
-    hold.deferred = Ending(blocks, here, elsewhere, hold)
+    key = (id(hold.backend), hold.claim.key)
+    hold.deferred = Ending(blocks, here, elsewhere, subject=hold, key=key)

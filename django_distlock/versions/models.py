@@ -72,7 +72,12 @@ class VersionedModel(models.Model):
         elif new and not (inherits and self._extends(field, force_insert)):
             # Where the key is known Django would look whether there is a row to overwrite.
             force_insert = force_insert or (not inherits and has_key(self) and not forced)
-            super().save_base(False, force_insert, force_update, using, update_fields)
+            before = _snapshot(self)
+            try:
+                super().save_base(False, force_insert, force_update, using, update_fields)
+            except BaseException:
+                before()
+                raise
         elif inherits or meta_of(self).parents:
             self._save_parts(field, using, force_insert, force_update, update_fields)
         else:

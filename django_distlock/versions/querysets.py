@@ -61,6 +61,10 @@ class VersionedQuerySet(models.QuerySet[M]):
         field = version_field(self.model)
         self._for_write = True
         using = self.db
+        if self.query.has_filters() and all(map(has_key, objs)):
+            # As Django: what the filter leaves out is not written, and so not claimed either.
+            pks = set(self.filter(pk__in=[obj.pk for obj in objs]).values_list("pk", flat=True))
+            objs = tuple(obj for obj in objs if obj.pk in pks)
         # One that does not raise the versions again.
         plain: models.QuerySet[Any] = models.QuerySet(self.model, self.query.chain(), using)
         if not all(map(has_key, objs)):

@@ -139,6 +139,9 @@ def conflict(field: VersionField, using: str, versions: Mapping[Any, int]) -> St
     gone = [pk for pk in changed if pk not in now]
     if len(gone) == len(changed):
         return stale(field.model, using, changed, "was deleted by somebody else since it was read")
+    if all((now.get(pk) or v) < v for pk, v in changed.items()):
+        said = "was saved in a transaction that was rolled back, and has not that version any more"
+        return stale(field.model, using, changed, said)
     there = ", ".join(str(now.get(pk, "deleted")) for pk in list(changed)[:10])
     said = f"was changed by somebody else since it was read: the version is now {there}"
     return stale(field.model, using, changed, said)

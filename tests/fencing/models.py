@@ -105,7 +105,7 @@ class Plain(models.Model):
         return self.text
 
 
-class StockQuerySet(VersionedQuerySet["Stock"], FencedQuerySet["Stock"]):  # type: ignore[override]
+class StockQuerySet(VersionedQuerySet["Stock"], FencedQuerySet["Stock"]):
     """Raises the version, and has `fenced`."""
 
 

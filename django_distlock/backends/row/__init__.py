@@ -243,13 +243,15 @@ class RowBackend(Looks):
                 self._withdraw(dialect, session)
                 return False
             long = abs(time.time() - session.token / 1_000_000) > LONG
+            lost = session.is_over(time.monotonic())
             try:
                 session.run(
                     lambda: dialect.release(session, claim, long=long), self.command_timeout
                 )
             except Ended:
+                # One that was there until now has ended with the lock, by this or by itself.
                 self._drop(session, sound=False)
-                return False
+                return not lost
             except BaseException:
                 self._drop(session, sound=False)
                 raise

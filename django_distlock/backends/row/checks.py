@@ -7,7 +7,7 @@ from django.db import connections
 
 from ..table.checks import check as check_table
 
-__all__ = ["check", "no_mysql", "permission", "pooler", "refusal"]
+__all__ = ["check", "no_mysql", "no_row_locks", "permission", "pooler", "refusal"]
 
 _DOCS = "docs/reference/checks.md"
 _INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
@@ -28,6 +28,15 @@ def no_mysql(alias: str, database: str) -> str:
         f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is MySQL, which has no SET STATEMENT, by "
         "which this backend limits its waits on MariaDB; it has not been run on MySQL. "
         f"{_INSTEAD}."
+    )
+
+
+def no_row_locks(alias: str, database: str, table: str, engine: str) -> str:
+    """Return why a table is refused whose engine has no row locks."""
+    return (
+        f"DISTLOCKS[{alias!r}]: the table {table} of LOCATION {database!r} is of the engine "
+        f"{engine}, which has no row locks, and leaves FOR UPDATE out without a word: "
+        f"ALTER TABLE {table} ENGINE=InnoDB."
     )
 
 

@@ -11,6 +11,7 @@ from django.db import connections
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
 from ...names import unreadable
+from ...rows import engine_of
 from ...values import Cleaned, CleanPolicy, LockInfo, noted
 from ..base import BaseLockBackend
 from ..table import errors
@@ -27,6 +28,7 @@ __all__ = ["Looks"]
 
 T = TypeVar("T")
 
+_TABLE = "distlock_row"
 PAGE = 500
 MOST = 10_000  # connections that an option may ask for
 
@@ -61,6 +63,10 @@ class Looks(InDatabase):
 
         if not self._look(is_mariadb):
             raise InvalidLockBackendError(checks.no_mysql(self.alias, self.database))
+        engine = self._look(lambda session: engine_of(session.connection, _TABLE))
+        if engine not in (None, "innodb"):
+            why = checks.no_row_locks(self.alias, self.database, _TABLE, engine)
+            raise InvalidLockBackendError(why)
         return MariaDB()
 
     def _look(self, work: Callable[[Session], T]) -> T:

@@ -59,6 +59,8 @@ SET_UP: Final = (
     "SET default_transaction_isolation = 'read committed'",
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_seqscan = off",
+    # Not known before PostgreSQL 17.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'",
 )
 _PARAMETERS: Final = ("key", "owner", "note")
 PREPARED: Final = {"note": NOTE, "lock": LOCK, "wait": WAIT}
