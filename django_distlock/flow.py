@@ -230,11 +230,15 @@ def _withdraw(
 
 
 def insist(store: Store, verb: str, claim: Claim, *, delays: Iterable[float]) -> Flow[Any]:
-    """Call ``verb`` with the claim, again after a conflict as often as there are ``delays``."""
+    """Call ``verb`` with the claim, again after a conflict as often as there are ``delays``.
+
+    A release that finds nothing after a conflict was done by the try that met it.
+    """
     sleeps: Iterator[float] | None = None
     while True:
         try:
-            return (yield Call(store, verb, (claim,), claim.name))
+            answer = yield Call(store, verb, (claim,), claim.name)
+            return answer or (verb == "release" and sleeps is not None)
         except StoreConflictError:
             sleeps = sleeps or iter(delays)
             delay = next(sleeps, None)

@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import ipaddress
+import socket
 import ssl
 import time
 from contextlib import suppress
+from typing import Any
 
 from .framing import SIZE, Framing, Read
-from .messages import Answer, Endpoint, HttpError, Request
+from .messages import FRESH, Answer, Endpoint, HttpError, Request
+from .wires import is_readable
 
 __all__ = ["AsyncWire"]
+
+
+@functools.cache
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _Reader(asyncio.StreamReader):
+    """Tells whether anything has come that was not read."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=SIZE)
+        self.unread = 0
+
+    def feed_data(self, data: Any) -> None:
+        self.unread += len(data)
+        super().feed_data(data)
+
+    async def read(self, n: int = -1) -> bytes:
+        data = await super().read(n)
+        self.unread -= len(data)
+        return data
 
 
 class AsyncWire:
@@ -22,12 +53,14 @@ class AsyncWire:
         self.endpoint = endpoint
         self._headers = headers
         self._tls = tls
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._streams: tuple[_Reader, asyncio.StreamWriter] | None = None
+        self._used = 0.0
         self._framing = Framing(endpoint, headers)
 
     async def ask(self, request: Request, limit: float) -> Answer:
         """Send a request and return its answer."""
         answer = await self._begin(request, limit, Framing.answer)
+        self._used = time.monotonic()
         if not self._framing.reusable:
             self.drop()
         return answer
@@ -74,9 +107,10 @@ class AsyncWire:
 
     async def _once(self, request: Request, limit: float, read: Read) -> Answer:
         sent = False
+        ends = time.monotonic() + limit
         try:
             async with asyncio.timeout(limit):
-                reader, writer = self._streams or await self._connect()
+                reader, writer = self._streams or await self._connect(ends)
                 packed = self._framing.pack(request)
                 sent = True
                 writer.write(packed)
@@ -95,11 +129,35 @@ class AsyncWire:
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             raise HttpError(f"{self.endpoint}: {error}", sent=sent) from error
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, ends: float) -> tuple[_Reader, asyncio.StreamWriter]:
+        """Connect to the first address of the host that answers; they share the time left."""
         self._framing = Framing(self.endpoint, self._headers)
-        self._streams = await asyncio.open_connection(
-            self.endpoint.host, self.endpoint.port, ssl=self._tls
+        host, port = self.endpoint.host, self.endpoint.port
+        if _is_address(host):
+            return await self._open(host)
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(address[0] for *_, address in found))
+        for number, address in enumerate(addresses, 1):
+            share = max(ends - time.monotonic(), 0.001) / (len(addresses) - number + 1)
+            try:
+                async with asyncio.timeout(share):
+                    return await self._open(str(address))
+            except OSError:  # also when its time was up
+                if number == len(addresses):
+                    raise
+        raise OSError("the host has no address")
+
+    async def _open(self, address: str) -> tuple[_Reader, asyncio.StreamWriter]:
+        # As `asyncio.open_connection` does it, with a reader of ours.
+        loop = asyncio.get_running_loop()
+        reader = _Reader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        name = None if self._tls is None else self.endpoint.host
+        transport, _ = await loop.create_connection(
+            lambda: protocol, address, self.endpoint.port, ssl=self._tls, server_hostname=name
         )
+        self._streams = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
         return self._streams
 
     def _is_usable(self) -> bool:
@@ -107,7 +165,10 @@ class AsyncWire:
         if self._streams is None:
             return False
         reader, writer = self._streams
-        if reader.at_eof() or writer.is_closing():
+        sock = writer.get_extra_info("socket")
+        # Nothing is owed: what was read, or can be, is the end, or not for us.
+        unasked = bool(reader.unread) or reader.at_eof() or is_readable(sock)
+        if unasked or writer.is_closing() or time.monotonic() - self._used > FRESH:
             self.drop()
         return self._streams is not None
 

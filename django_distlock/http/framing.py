@@ -72,21 +72,23 @@ class Framing:
 
     def answer(self) -> Reading:
         """Read an answer to its end."""
-        received, plain = b"", self._request.method != "HEAD"
-        while plain:
+        received = bytearray()
+        needed: int | None = 1 if self._request.method != "HEAD" else None
+        while needed is not None:
             data = yield
             if not data:
                 break
             self.began = True
             received += data
-            found = read_plain(received)
-            if isinstance(found, Answer):
-                return found
-            plain = found
+            if len(received) >= needed:  # looked at once it is whole, not at each part of it
+                found = read_plain(bytes(received))
+                if isinstance(found, Answer):
+                    return found
+                needed = found
         self._leave_to_h11()
         if received:
-            self._feed(received)
-        if plain:
+            self._feed(bytes(received))
+        if needed is not None:
             self._feed(b"")
         kinds = self._kinds
         head: Any = None

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Answer", "Endpoint", "HttpError", "Request", "parse_endpoint"]
+__all__ = ["FRESH", "Answer", "Endpoint", "HttpError", "Request", "parse_endpoint"]
+
+FRESH = 30.0
+"""Seconds without use after which a connection is not used again: what stands between may have
+forgotten it, and would say nothing of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class Request:
     """One request.
 
     ``wait``: for how many seconds the server may hold its answer back. ``again``: whether it may
-    be sent once more when it is not known whether it was carried out.
+    be sent once more when it is not known whether it was carried out. ``only``: the one server
+    that is asked.
     """
 
     method: str
@@ -63,6 +68,7 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     wait: float = 0.0
     again: bool = True
+    only: Endpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,24 +19,24 @@ _BODILESS = (204, 304)
 _UNUSUAL = {"transfer-encoding", "connection", "upgrade"}
 
 
-def read_plain(received: bytes) -> Answer | bool:
-    """Return the answer, or True if it may still become one, or False if it is not plain."""
+def read_plain(received: bytes) -> Answer | int | None:
+    """Return the answer; or how many bytes it needs at least; or None if it is not plain."""
     end = received.find(b"\r\n\r\n") + 2
     if end < 2:
-        return len(received) < _MOST
+        return len(received) + 1 if len(received) < _MOST else None
     status = _STATUS.match(received)
     if status is None or (code := int(status[1])) in _BODILESS:
-        return False
+        return None
     text = received[status.end() : end].decode("latin-1")
     found = [(name.lower(), value) for name, value in _HEADER.findall(text)]
     headers = dict(found)
     # Each line is a header of its own: none twice, none that goes on, none that is none.
     if len(headers) != text.count("\n") or len(found) != len(headers) or _UNUSUAL & headers.keys():
-        return False
+        return None
     length = headers.get("content-length", "")
     if not (length.isascii() and length.isdigit() and len(length) < 10):
-        return False
+        return None
     whole = end + 2 + int(length)
     if len(received) < whole:
-        return True
-    return Answer(code, headers, received[end + 2 :]) if len(received) == whole else False
+        return whole
+    return Answer(code, headers, received[end + 2 :]) if len(received) == whole else None

@@ -44,7 +44,7 @@ class Route:
         self._ring = ring
         self._request = request
         self._ends = time.monotonic() + limit
-        self._left = ring.order()
+        self._left = ring.order() if request.only is None else [request.only]
         self._now: Endpoint | None = None
         self._error = HttpError("no server is named", sent=False)
         self._failed = False
@@ -74,7 +74,7 @@ class Route:
             self._answer = answer
             self.failed(HttpError(f"status {answer.status}"))
             return False
-        if self._now is not None:
+        if self._now is not None and self._request.only is None:
             self._ring.prefer(self._now)
         return True
 

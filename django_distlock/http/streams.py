@@ -39,7 +39,10 @@ class Stream:
 
 
 class AsyncStream:
-    """The answer to one request, which goes on as lines, on an event loop. Close it."""
+    """The answer to one request, which goes on as lines, on an event loop. Close it.
+
+    From another thread `leave` it first: its loop may never come to close it.
+    """
 
     def __init__(self, head: Answer, wire: AsyncWire, done: Callable[[], None]) -> None:
         self.head = head
@@ -54,11 +57,15 @@ class AsyncStream:
             self._lines.extend(await self._wire.lines(limit))
         return self._lines.popleft() if self._lines else None
 
-    def close(self) -> None:
-        """End the stream."""
+    def leave(self) -> None:
+        """Give its place to another stream; from any thread."""
         if self._open:
             self._open = False
-            try:
-                self._wire.drop()
-            finally:
-                self._done()
+            self._done()
+
+    def close(self) -> None:
+        """End the stream."""
+        try:
+            self.leave()
+        finally:
+            self._wire.drop()

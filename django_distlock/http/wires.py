@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 
 from .framing import SIZE, Framing, Read
-from .messages import Answer, Endpoint, HttpError, Request
+from .messages import FRESH, Answer, Endpoint, HttpError, Request
 
-__all__ = ["Wire"]
+__all__ = ["Wire", "is_readable"]
 
 
 class Wire:
@@ -24,11 +24,13 @@ class Wire:
         self._headers = headers
         self._tls = tls
         self._sock: socket.socket | None = None
+        self._used = 0.0
         self._framing = Framing(endpoint, headers)
 
     def ask(self, request: Request, limit: float) -> Answer:
         """Send a request and return its answer."""
         answer = self._begin(request, limit, Framing.answer)
+        self._used = time.monotonic()
         if not self._framing.reusable:
             self.drop()
         return answer
@@ -96,8 +98,7 @@ class Wire:
             raise HttpError(f"{self.endpoint}: {error}", sent=sent) from error
 
     def _connect(self, ends: float) -> socket.socket:
-        address = (self.endpoint.host, self.endpoint.port)
-        sock = socket.create_connection(address, max(ends - time.monotonic(), 0.001))
+        sock = self._reach(ends)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
@@ -110,13 +111,32 @@ class Wire:
         self._sock = sock
         return sock
 
+    def _reach(self, ends: float) -> socket.socket:
+        """Connect to the first address of the host that answers; they share the time left."""
+        found = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
+        for number, (family, kind, protocol, _, address) in enumerate(found):
+            last = number == len(found) - 1
+            left = max(ends - time.monotonic(), 0.001)
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(left / (len(found) - number))
+                sock.connect(address)
+                return sock
+            except OSError:
+                sock.close()
+                if last:
+                    raise
+            except BaseException:
+                sock.close()
+                raise
+        raise OSError("the host has no address")
+
     def _is_usable(self) -> bool:
         """Tell whether a kept connection can be used; drop one that was closed meanwhile."""
         if self._sock is None:
             return False
-        ready = select.poll()
-        ready.register(self._sock, select.POLLIN)
-        if ready.poll(0):  # nothing is owed, so this is the end, or not for us
+        # Nothing is owed: what can be read is the end, or not for us.
+        if time.monotonic() - self._used > FRESH or is_readable(self._sock):
             self.drop()
         return self._sock is not None
 
@@ -126,6 +146,13 @@ class Wire:
         if sock is not None:
             with suppress(OSError):
                 sock.close()
+
+
+def is_readable(sock: socket.socket) -> bool:
+    """Tell whether there is something to read, or the end of it."""
+    ready = select.poll()
+    ready.register(sock, select.POLLIN)
+    return bool(ready.poll(0))
 
 
 def _receive(sock: socket.socket, ends: float) -> bytes:

@@ -44,7 +44,7 @@ def test_a_plain_answer(piece: int) -> None:
 
 def test_it_is_the_answer_that_h11_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     quickly = read(PLAIN, 1000)
-    monkeypatch.setattr("django_distlock.http.framing.read_plain", lambda received: False)
+    monkeypatch.setattr("django_distlock.http.framing.read_plain", lambda received: None)
     assert read(PLAIN, 1000) == quickly
 
 
@@ -66,7 +66,7 @@ def test_any_other_is_left_to_h11(
     data: bytes, status: int, body: bytes, reusable: bool, piece: int
 ) -> None:
     if piece > len(data):
-        assert read_plain(data) is False
+        assert read_plain(data) is None
     answer, again = read(data, piece)
     assert (answer.status, answer.body, again) == (status, body, reusable)
 

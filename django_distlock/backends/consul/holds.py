@@ -26,6 +26,8 @@ class Hold:
     record: Record
     until: float
     """When it is over by our clock, counted from before the request."""
+    doubtful: bool = False
+    """Whether a release was sent that may have been done."""
     place: str = ""
     """The key of the place in line by which it was got: it is kept until the release, so that who
     comes next has but one key to watch."""

@@ -223,13 +223,16 @@ class Protocol:
         if hold is None:
             return (yield from self._release_unknown(claim))
         doubts: list[Exception] = []
-        freed = yield from self._free(claim.key, hold, doubts)
+        try:
+            freed = yield from self._free(claim.key, hold, doubts)
+        finally:
+            hold.doubtful |= bool(doubts)  # a release that failed may be tried once more
         in_time = self.clock() < hold.until
         if not freed:  # a renewal whose answer was lost may have written it anew
             found = yield from self._find(claim)
             freed = found is not None and (yield from self._free(claim.key, found))
-            if found is None and doubts:
-                raise doubts[0]  # it was freed by the first try, or lost: unknown
+            # Freed by an earlier try, whose answer was lost.
+            freed = freed or (found is None and hold.doubtful)
         self.holds.pop(claim.owner, None)
         return freed and in_time
 

@@ -53,9 +53,7 @@ class EtcdBackend(BaseLockBackend):
         self.located = options.locate(alias, conf, self.opts)
         servers = self.located.endpoints
         http = Http(servers, tls=self.located.tls, waiting=WAITING)
-        self._asker = Asker(
-            http, len(servers), self.opts.get("USER", ""), self.opts.get("PASSWORD", "")
-        )
+        self._asker = Asker(http, servers, self.opts.get("USER", ""), self.opts.get("PASSWORD", ""))
         self._steps = Steps(self.located.root, lambda: self.clock())
 
     # -- primitives --------------------------------------------------------------------------------

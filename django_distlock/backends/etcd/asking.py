@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ...http import Answer, AsyncStream, Http, HttpError, Request, Stream
-from .errors import UNAUTHENTICATED, EtcdError, error_of, is_error
+from ...http import Answer, AsyncStream, Endpoint, Http, HttpError, Request, Stream
+from .errors import EtcdError, error_of, is_error
 from .messages import Question
 
 __all__ = ["Asker", "Operation", "Said"]
@@ -42,13 +43,15 @@ _PROBE: Final = Request("POST", "/v3/kv/range", b'{"key":"AA==","count_only":tru
 class Asker:
     """Carries operations out."""
 
-    def __init__(self, http: Http, servers: int, user: str = "", password: str = "") -> None:
+    def __init__(
+        self, http: Http, endpoints: Sequence[Endpoint], user: str = "", password: str = ""
+    ) -> None:
         self.http = http
-        self._servers = servers
+        self._endpoints = tuple(endpoints)
+        self._servers = len(self._endpoints)
         self._login = json.dumps({"name": user, "password": password}).encode() if user else None
         self._token = ""
         self._cluster = ""
-        self._mutex = threading.Lock()
 
     # -- what is sent ------------------------------------------------------------------------------
 
@@ -76,14 +79,17 @@ class Asker:
             try:
                 answer = yield self.request(question), limit
                 if answer.status == 200 and not is_error(answer):
-                    return self._read(answer)
+                    said = self._read(answer)
+                    if (cluster := _cluster_of(said)) and cluster != self._cluster:
+                        yield from self._meet(cluster, ends)
+                    return said
                 error: Exception = error_of(answer)
             except HttpError as failure:
                 # That a last, hurried attempt was not answered tells less than what was wrong.
                 error = failure if before is None or limit > HURRIED else before
                 before = error
             if isinstance(error, EtcdError):
-                if error.code == UNAUTHENTICATED and not proven:
+                if error.is_login_over and not proven:
                     self._token = ""  # it has expired, or the server was started anew
                     continue
                 if not error.passes:
@@ -118,25 +124,33 @@ class Asker:
         try:
             if answer.body.startswith(b'{"result"'):
                 said = {"lines": [json.loads(line) for line in answer.body.splitlines()]}
-                header = said["lines"][0]["result"].get("header", {})
             else:
                 said = json.loads(answer.body)
-                header = said.get("header", {})
-        except (ValueError, LookupError, AttributeError) as error:
+            _cluster_of(said)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise EtcdError(f"this is no answer of etcd's: {answer.body[:200]!r}") from error
-        cluster = header.get("cluster_id", "")
-        if cluster and cluster != self._cluster:
-            self._meet(cluster)
         return said
 
-    def _meet(self, cluster: str) -> None:
-        with self._mutex:
-            if self._cluster and self._servers > 1:
+    def _meet(self, cluster: str, ends: float) -> _Sends[None]:
+        """Note a cluster, unless the servers that answer now are of several.
+
+        Another one than before may be the same, restored from a snapshot.
+        """
+        if self._cluster:
+            found = {cluster}
+            headers = (("Authorization", self._token),) if self._token else ()
+            for endpoint in self._endpoints:
+                probe = replace(_PROBE, headers=headers, only=endpoint)
+                with suppress(HttpError, EtcdError):
+                    answer = yield probe, min(_left(ends), HURRIED)
+                    if answer.status == 200:
+                        found.add(_cluster_of(self._read(answer)))
+            if len(found - {""}) > 1:
                 raise EtcdError(
                     "the servers are of different clusters, which know nothing of each other's "
-                    f"locks: {self._cluster} and {cluster}"
+                    f"locks: {' and '.join(sorted(found))}"
                 )
-            self._cluster = cluster
+        self._cluster = cluster
 
     # -- threads -----------------------------------------------------------------------------------
 
@@ -224,8 +238,13 @@ class Asker:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child."""
-        self._mutex = threading.Lock()
         self.http.forget_parent()
+
+
+def _cluster_of(said: Said) -> str:
+    """Return the id of the cluster that has answered; "" if it does not say."""
+    first = said["lines"][0]["result"] if "lines" in said else said
+    return str(first.get("header", {}).get("cluster_id", ""))
 
 
 def _left(ends: float) -> float:

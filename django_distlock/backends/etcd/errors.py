@@ -9,10 +9,18 @@ from ...http import Answer, HttpError
 
 __all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
 
+CANCELLED: Final = 1
+UNKNOWN: Final = 2
 NOT_FOUND: Final = 5
 EXHAUSTED: Final = 8
+INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 UNAUTHENTICATED: Final = 16
+
+
+_STOPS = ("closing", "stopped", "shutting down", "transport is", "EOF")
+# JSON Web Tokens carry the revision of the users and roles.
+_CHANGED = ("revision of auth store is old", "revision in header is old", "invalid auth token")
 
 
 class EtcdError(Exception):
@@ -24,8 +32,19 @@ class EtcdError(Exception):
 
     @property
     def passes(self) -> bool:
-        """Whether it may be gone in a moment: a leader is being elected, or there is too much."""
-        return self.code in (UNAVAILABLE, EXHAUSTED) and "space exceeded" not in str(self)
+        """Whether it may be gone in a moment, or at another member.
+
+        A leader is being elected, a member is being stopped, or there is too much.
+        """
+        if self.code in (UNAVAILABLE, EXHAUSTED):
+            return "space exceeded" not in str(self)
+        stops = any(word in str(self) for word in _STOPS)
+        return self.code == CANCELLED or (self.code in (UNKNOWN, INTERNAL) and stops)
+
+    @property
+    def is_login_over(self) -> bool:
+        """Whether to log in again: the token has expired, or users or roles have changed."""
+        return self.code == UNAUTHENTICATED or any(word in str(self) for word in _CHANGED)
 
 
 class NoSuchLeaseError(EtcdError):
@@ -41,13 +60,15 @@ def error_of(answer: Answer) -> EtcdError:
     """Return the error that an answer is."""
     try:
         said = json.loads(answer.body.strip().rpartition(b"\n")[2])
-        if isinstance(said["error"], dict):  # a line of several
-            said = {"error": said["error"]["message"], "code": said["error"]["grpc_code"]}
-        text, code = str(said["error"]), int(said["code"])
-    except (ValueError, KeyError, TypeError):
+        if isinstance(said.get("error"), dict):  # a line of several
+            said = said["error"]
+        # Up to etcd 3.5 "error" beside "message", and "grpc_code" in lines; from 3.6 on neither.
+        text = str(said["message"] if "message" in said else said["error"])
+        code = int(said["grpc_code"] if "grpc_code" in said else said["code"])
+    except (ValueError, KeyError, TypeError, AttributeError):
         text, code = answer.body[:200].decode("utf-8", "replace").strip(), 0
         text = f"status {answer.status}: {text or 'no text'}"
-        code = UNAVAILABLE if answer.status == 503 else 0
+        code = UNAVAILABLE if answer.status in (408, 502, 503, 504) else 0
     kind = NoSuchLeaseError if code == NOT_FOUND and "lease" in text else EtcdError
     return kind(text, code)
 
@@ -56,6 +77,11 @@ def remedy(error: Exception, where: str) -> str:
     """Return what to do about an error; ``where`` is the servers' addresses for people."""
     said = str(error)
     if isinstance(error, EtcdError):
+        if "CommonName" in said:
+            return (
+                f"{where} takes no client certificate with a CommonName beside USER and PASSWORD "
+                "at its JSON gateway: use a certificate without one (docs/howto/use-etcd.md)"
+            )
         if error.code == UNAUTHENTICATED or "authentication failed" in said or "user name" in said:
             return f"Look at USER and PASSWORD in OPTIONS, which {where} does not accept"
         if error.code == 7:

@@ -47,6 +47,8 @@ class Place:
         if loop is None or loop is _running():
             stream.close()
             return
+        if isinstance(stream, AsyncStream):
+            stream.leave()
         with suppress(RuntimeError):  # the loop is closed, and its connections with it
             loop.call_soon_threadsafe(stream.close)
 

@@ -85,6 +85,19 @@ class Answers(ContractBase):
         await b.renew(lease)
         await b.release(lease)
 
+    async def test_a_conflict_after_the_release(self, world: World) -> None:
+        """Tell of no loss when the store asks for a release again that it has carried out."""
+        a, backend = world.actor(), self.backend()
+        lock = self.lock(world.name())
+        for _ in range(2):
+            lease = await a.take(lock)
+            with failing(backend, "release", answered=True, times=1, conflict=True):
+                await a.release(lease)
+            assert not lease.lost
+            await a.enter(lock)
+            with failing(backend, "release", answered=True, times=1, conflict=True):
+                await a.leave(lock)
+
     async def test_a_conflict_after_the_grant(self, world: World) -> None:
         """Ask again when the store says so; what the first request got is ours."""
         a, b, backend = world.actor(), world.actor(), self.backend()

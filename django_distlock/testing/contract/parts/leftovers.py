@@ -73,7 +73,11 @@ class Leftovers(ContractBase):
         await self._free(world, name)
 
     async def test_an_interrupted_acquire(self, world: World) -> None:
-        """Leave nothing when Ctrl-C comes just after the store's answer, yes or no."""
+        """Leave nothing when Ctrl-C comes just after the store's answer, yes or no.
+
+        A question of which nothing was found is withdrawn again later: it may not have reached the
+        store by then.
+        """
         a, b = world.actor(), world.actor()
         abandoned: list[Claim] = []
         for held in (False, True):
@@ -91,7 +95,7 @@ class Leftovers(ContractBase):
                 if lease is not None:
                     await b.release(lease)
                 await self._free(world, name)
-        assert abandoned == []
+        assert {claim.name for claim in abandoned} <= {world.name(f"True{at}") for at in (0, 1, 2)}
 
     async def test_a_closed_flow_is_abandoned(self, world: World) -> None:
         """Hand the claim on to be withdrawn when nobody carries out the steps any more."""
