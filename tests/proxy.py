@@ -128,6 +128,10 @@ class Proxy:
         """Pass nothing on in either direction, and keep it."""
         self._do(lambda: setattr(self, "_silent", True))
 
+    def forget(self) -> None:
+        """Pass nothing on any more over the connections that there are; new ones are accepted."""
+        self._do(self._forget)
+
     def delay(self, seconds: float) -> None:
         """Pass every answer on so much later."""
         self._do(lambda: setattr(self, "_delay", seconds))
@@ -270,6 +274,10 @@ class Proxy:
     def _drop_all(self, how: Then) -> None:
         for link in set(self._links.values()):
             self._drop(link, how)
+
+    def _forget(self) -> None:
+        for link in set(self._links.values()):
+            link.hangs = True
 
     def _half_close(self) -> None:
         for link in set(self._links.values()):

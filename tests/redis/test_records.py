@@ -100,7 +100,7 @@ def test_a_record_is_read_as_it_was_written(token: int, retention: int, name: st
 def test_what_is_packed_here_is_what_the_driver_packs(
     name: str, note: str, owner: str, ttl: float, join: bool
 ) -> None:
-    way = Scripted("base", 600)
+    way = Scripted("base", 600, one_server=True)
     mine = Claim(name, key_of("", name), owner, ttl, note)
     keys, args = way._to_acquire(mine, join)
     command = ("EVALSHA", way._acquire.sha, len(keys), *keys, *args)

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django_distlock import locks
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.asking import QuorumError
 from django_distlock.values import Claim
-from tests.claims import claim, granted
+from tests.claims import claim, granted, refused
 from tests.redlock import NODES
 
 
@@ -104,3 +105,19 @@ def test_more_than_go_into_one_question(backend: RedlockBackend) -> None:
     assert backend.renew_many(claims) == [not number % 100 for number in range(501)]
     for each in claims[::100]:
         assert backend.release(each)
+
+
+def test_aliases_with_other_retentions_exclude_each_other(backend: RedlockBackend) -> None:
+    """Asked again by its owner through an alias with a shorter one, a lock stays its owner's."""
+    name = secrets.token_hex(6)
+    conf = replace(backend.conf, retention=3600.0)
+    other = RedlockBackend("redlock-short", conf)
+    try:
+        mine, theirs = claim(backend, name), claim(backend, name)
+        token = granted(backend, mine)
+        assert granted(other, mine) == token
+        refused(backend, theirs)
+        assert backend.renew(mine)
+        assert backend.release(mine)
+    finally:
+        other.close()

@@ -29,6 +29,8 @@ if value then
       end
       return {left, note, string.sub(redis.sha1hex(owner), 1, 16)}
     end
+    -- For as long as this one keeps idle names: it may have another RETENTION than the first.
+    call('SETRANGE', KEYS[1], 0, ARGV[4])
     call('SETRANGE', KEYS[1], 45, ARGV[8])
     call('PEXPIRE', KEYS[1], ARGV[2])
     return top

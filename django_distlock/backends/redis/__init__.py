@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -19,7 +18,6 @@ from . import checks, errors, options
 from .aclients import AsyncClient, AsyncNodeClient, Full
 from .clients import Client, NodeClient
 from .cluster import AsyncClusterClient, ClusterClient
-from .keys import tag_of
 from .location import locate, require_redis
 from .looking import Looking
 from .replicas import replicated
@@ -31,7 +29,7 @@ __all__ = ["RedisBackend"]
 
 T = TypeVar("T")
 
-BATCH = 500  # claims a round trip
+AT_ONCE = 32_000  # claims that are renewed in one round trip
 
 
 class RedisBackend(Looking):
@@ -60,7 +58,7 @@ class RedisBackend(Looking):
         from redis import exceptions as kinds
 
         self._unknown, self._cut_off = kinds.NoScriptError, kinds.ConnectionError
-        self._asks_again = (kinds.WatchError, kinds.BusyLoadingError)
+        self._asks_again = (kinds.WatchError, kinds.BusyLoadingError, kinds.TryAgainError)
         self.store_errors = (kinds.RedisError,)
         self.located = locate(alias, conf.location, self.opts)
         place, limit = self.located, self.command_timeout
@@ -71,7 +69,9 @@ class RedisBackend(Looking):
         self._way: Scripted | Watched
         self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
-            self._way = self._scripted = Scripted(self.located.base, conf.retention)
+            self._way = self._scripted = Scripted(
+                self.located.base, conf.retention, one_server=not place.nodes
+            )
         else:
             self._way = Watched(self.located.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
@@ -134,29 +134,23 @@ class RedisBackend(Looking):
         return answers[0]
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
-        """Renew those of one tag by one script, so in 64 commands at the most for each 32,000."""
-        ours: dict[str, bool] = {}
-        by_tag: dict[int, list[Claim]] = defaultdict(list)
-        for claim in claims:
-            by_tag[tag_of(claim.key)].append(claim)
-        for same in by_tag.values():
-            for start in range(0, len(same), BATCH):
-                some = same[start : start + BATCH]
-                answers = self._clients.converse(
-                    lambda some=some: self._way.renew(some),  # type: ignore[misc]
-                    self.command_timeout,
-                )
-                ours.update(zip((claim.owner for claim in some), answers, strict=True))
-        return [ours[claim.owner] for claim in claims]
+        """Renew thousands in one round trip; one after the other without scripts."""
+        ours: list[bool] = []
+        for start in range(0, len(claims), AT_ONCE):
+            some = claims[start : start + AT_ONCE]
+            ours += self._clients.converse(
+                lambda some=some: self._way.renew(some),  # type: ignore[misc]
+                self.command_timeout,
+            )
+        return ours
 
     def release(self, claim: Claim) -> bool:
         # Sent before all else: others wait for it.
         try:
             return self._release_once(claim)
         except self._cut_off:
-            if self._release_once(claim):
-                return True
-            raise  # the first one may have freed it, or the lock was lost: unknown
+            self._release_once(claim)
+            return True  # else it was freed by the first one, whose answer was lost
         finally:
             self._queued.discard(claim.owner)
 
@@ -186,9 +180,8 @@ class RedisBackend(Looking):
         try:
             return await once()
         except self._cut_off:
-            if await once():
-                return True
-            raise
+            await once()
+            return True
         finally:
             self._queued.discard(claim.owner)
 
@@ -251,8 +244,12 @@ class RedisBackend(Looking):
     # -- for the layers above ----------------------------------------------------------------------
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether others wrote each time that it was tried, or the server has just started."""
-        return isinstance(error, self._asks_again)
+        """Tell whether the store asks to try again in a moment.
+
+        Others wrote each time that it was tried, the server has just started, or the cluster is
+        moving the slot: then a script that comes to a key that was moved already fails.
+        """
+        return isinstance(error, self._asks_again) or "non local key" in str(error)
 
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.located.shown)
@@ -262,20 +259,6 @@ class RedisBackend(Looking):
 
     def cleaned_with(self) -> Hashable:
         return ("redis", self.located.shown, self.located.base)
-
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run what has no twin of its own on a thread, which keeps no connection."""
-
-        def closing() -> T:
-            try:
-                return work()
-            finally:
-                self.close_thread()
-
-        return await super().off_loop(closing)
-
-    def close_thread(self) -> None:
-        self._clients.close_thread()
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses now; those who come later open theirs anew."""

@@ -26,7 +26,7 @@ __all__ = ["AsyncClient", "AsyncNodeClient", "AsyncWire", "Full", "acarry_out"]
 
 T = TypeVar("T")
 
-FRESH = 1.0  # as in wires.py
+FRESH, STALE = 1.0, 1.0  # as in wires.py and clients.py
 MOST = 50  # connections of one loop for commands, and as many for waiting
 
 
@@ -62,7 +62,7 @@ class AsyncWire:
     def __init__(self, place: Place, limit: float) -> None:
         from redis import exceptions as kinds
 
-        self._said, self._overdue = kinds.ResponseError, kinds.TimeoutError
+        self._said, self.overdue = kinds.ResponseError, kinds.TimeoutError
         self._place, self._limit = place, limit
         self._connection = place.aconnection(limit)
         self._pack = packer(self._connection)
@@ -98,13 +98,21 @@ class AsyncWire:
                         answers.append(error)
         except TimeoutError as error:
             await self.drop()
-            raise self._overdue(f"no answer within {limit:g} s") from error
+            raise self.overdue(f"no answer within {limit:g} s") from error
         except BaseException:
             await self.drop()
             raise
         if any(map(self._place.was_demoted, answers)):
             await self.drop()
         return answers
+
+    def is_open(self) -> bool:
+        """Tell whether it is connected, as far as is known here."""
+        return bool(self._connection.is_connected)
+
+    def idle_for(self) -> float:
+        """Return the seconds since its last use."""
+        return time.monotonic() - self._used
 
     async def drop(self) -> None:
         """Close the connection; the next command opens it anew."""
@@ -184,9 +192,9 @@ class AsyncNodeClient:
     """Wires to one Redis for each event loop."""
 
     def __init__(self, place: Place, limit: float) -> None:
-        from redis.exceptions import ConnectionError
+        from redis.exceptions import ConnectionError, ReadOnlyError
 
-        self._cut_off = ConnectionError
+        self._cut_off, self._read_only = ConnectionError, ReadOnlyError
         self.place = place
         self._loops = PerLoop(lambda: _LoopWires(place, limit))
 
@@ -201,13 +209,21 @@ class AsyncNodeClient:
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         wires = await self._loops.mine()
         async with wires.lent(limit) as wire:
+            stale = wire.is_open() and wire.idle_for() > FRESH
+            first = min(limit / 2, STALE) if stale else limit
             try:
-                return await acarry_out(begin(), wire.ask_all, limit)
+                return await acarry_out(begin(), wire.ask_all, first)
+            except self._read_only:
+                await wire.drop()
             except self._cut_off:
                 if not resend:
                     raise
-                # Closed by the server since it was last used, perhaps.
-                return await acarry_out(begin(), wire.ask_all, limit)
+            except wire.overdue as error:
+                if not stale:
+                    raise
+                if not resend:
+                    raise self._cut_off(str(error)) from error
+            return await acarry_out(begin(), wire.ask_all, limit - first if stale else limit)
 
     async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
         wires = await self._loops.mine()

@@ -1,14 +1,14 @@
-"""Asking a Redis from threads: each has a connection of its own.
+"""Asking a Redis from threads: they share the connections of the process.
 
-Commands are packed once and sent on the thread's own connection, below redis-py's calls for single
-commands, which cost several times as much. Nothing is resent that must not be done twice: every
-command of ours may be, as it is done for one owner only, but a release tells less when it is.
+A connection is lent for one command, or for a wait. So whoever asks while another one waits, the
+handler of a signal on the same thread too, gets a connection of its own. Commands are packed once
+and sent below redis-py's calls for single commands, which cost several times as much. Every command
+of ours may be sent twice, as it is done for one owner only.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from os import getpid
@@ -16,12 +16,16 @@ from typing import Any, Protocol, TypeVar
 
 from .location import Place
 from .talks import Begin, Command, Talk
-from .wires import Wire
+from .wires import FRESH, Wire
 
 __all__ = ["Client", "Command", "NodeClient", "carry_out"]
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+MOST_IDLE = 50  # connections that are kept for later
+IDLE = 60.0  # seconds without use after which one of them is closed
+STALE = 1.0  # seconds at most that an answer is waited for on a connection that was idle
 
 
 class Client(Protocol):
@@ -39,9 +43,6 @@ class Client(Protocol):
         With ``resend`` begun anew, once, on a connection that turned out to be closed.
         """
 
-    def close_thread(self) -> None:
-        """Close what this thread has open."""
-
     def close_idle(self) -> None:
         """Close what no thread uses now."""
 
@@ -50,34 +51,41 @@ class Client(Protocol):
 
 
 class NodeClient:
-    """A wire for each thread to one Redis."""
+    """Wires to one Redis, each lent to one thread at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
-        from redis.exceptions import ConnectionError
+        from redis.exceptions import ConnectionError, ReadOnlyError, TimeoutError
 
-        self._cut_off = ConnectionError
+        self._again = (ConnectionError, ReadOnlyError, TimeoutError)
+        self._cut_off, self._read_only, self._overdue = ConnectionError, ReadOnlyError, TimeoutError
         self.place = place
         self._limit = limit
         self._reset()
 
     def _reset(self) -> None:
         self._pid = getpid()
-        self._mine = threading.local()
-        self._mutex = threading.Lock()
-        self._all: weakref.WeakSet[Wire] = weakref.WeakSet()
+        self._idle: deque[Wire] = deque()
+        self._closed = False
 
-    def wire(self) -> Wire:
-        """Return this thread's wire."""
+    def _lend(self) -> Wire:
+        """Return a wire that nobody else uses until it is given back: the one used last."""
         if self._pid != getpid():  # forked behind Python's back, as uWSGI does
-            _parked.append(self._all)
+            _parked.append(self._idle)
             self._reset()
         try:
-            wire: Wire = self._mine.wire
-        except AttributeError:
-            wire = self._mine.wire = Wire(self.place, self._limit)
-            with self._mutex:
-                self._all.add(wire)
-        return wire
+            return self._idle.pop()
+        except IndexError:
+            return Wire(self.place, self._limit)
+
+    def _give_back(self, wire: Wire) -> None:
+        if self._closed or len(self._idle) >= MOST_IDLE:
+            wire.drop()
+            return
+        self._idle.append(wire)
+        # The one that was not needed for longest lies at the other end.
+        with suppress(IndexError):  # another thread took it
+            if self._idle[0].idle_for() > IDLE:
+                self._idle.popleft().drop()
 
     def ask(self, command: Command | bytes, limit: float, *, resend: bool = True) -> Any:
         return self._carry(Wire.ask, command, limit, resend)
@@ -91,31 +99,33 @@ class NodeClient:
         return self._carry(_talk, begin, limit, resend)
 
     def _carry(self, way: Callable[[Wire, S, float], T], what: S, limit: float, resend: bool) -> T:
-        wire = self.wire()
+        wire = self._lend()
         try:
-            return way(wire, what, limit)
-        except self._cut_off:
-            if not resend:
-                raise
-            # Closed by the server since it was last used, perhaps.
-            return way(wire, what, limit)
-
-    def close_thread(self) -> None:
-        with suppress(AttributeError):
-            self._mine.wire.drop()
-            del self._mine.wire
+            # One that was idle may have been forgotten by what stands between, which says nothing.
+            stale = wire.is_open() and wire.idle_for() > FRESH
+            first = min(limit / 2, STALE) if stale else limit
+            try:
+                return way(wire, what, first)
+            except self._again as error:
+                overdue = isinstance(error, self._overdue)
+                if isinstance(error, self._read_only):
+                    wire.drop()  # it was the master once: the name may lead to another by now
+                elif overdue and not stale:
+                    raise
+                elif not resend:
+                    raise self._cut_off(str(error)) from error
+            return way(wire, what, limit - first if stale else limit)
+        finally:
+            self._give_back(wire)
 
     def close_idle(self) -> None:
-        with self._mutex:
-            wires = list(self._all)
-        for wire in wires:
-            wire.close_idle()
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().drop()
 
     def close(self) -> None:
-        with self._mutex:
-            wires = list(self._all)
-        for wire in wires:
-            wire.drop()
+        self._closed = True
+        self.close_idle()
 
 
 def carry_out(

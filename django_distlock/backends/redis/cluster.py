@@ -119,7 +119,7 @@ def _range(answer: Any, asked: str) -> Owned:
 
 
 class ClusterClient:
-    """A wire for each thread and node."""
+    """Wires to each node."""
 
     def __init__(self, place: Place, limit: float) -> None:
         self.place = place
@@ -171,10 +171,6 @@ class ClusterClient:
             if not resend:
                 raise
             return carry_out(begin(), self._once, limit)
-
-    def close_thread(self) -> None:
-        for client in list(self._nodes.values()):
-            client.close_thread()
 
     def close_idle(self) -> None:
         for client in list(self._nodes.values()):

@@ -110,8 +110,8 @@ class Place:
                 each.close()
 
     def was_demoted(self, answer: object) -> bool:
-        """Tell whether a server says that it is no master, while Sentinel knows of another."""
-        if self.sentinel is None or not isinstance(answer, Exception):
+        """Tell whether a server says that it is no master: the name may lead to another by now."""
+        if not isinstance(answer, Exception):
             return False
         from redis.exceptions import ReadOnlyError
 

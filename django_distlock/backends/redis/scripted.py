@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from ...values import Claim, Grant, Refusal
-from .keys import index_of, keys_of, record_of
+from .keys import index_of, keys_of, record_of, tag_of
 from .records import kept, long_note, short_owner, words_of
-from .talks import Command, Talk, load, run
+from .talks import Command, Talk, load, run, run_all
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 
 SAFETY = 0.25  # seconds after which a waiter asks, as a dead holder wakes nobody
 PRESENCE = 0.5  # seconds without asking after which a waiter is taken to be dead
 GRANT = 0.25  # seconds in which a lock that was handed over has to be claimed
+
+BATCH = 500  # claims that one script renews
 
 GO_ON = 2  # in the place of 1 for joining the queue: see redis_acquire.lua
 
@@ -35,8 +38,9 @@ def ms(seconds: float) -> int:
 class Scripted:
     """How the primitives are done by scripts."""
 
-    def __init__(self, base: str, retention: float) -> None:
+    def __init__(self, base: str, retention: float, *, one_server: bool) -> None:
         self._base = base
+        self._one_server = one_server
         self._retention = ms(math.ceil(retention))
         self._kept = kept(self._retention)
         self._acquire = load("redis_acquire")
@@ -102,13 +106,32 @@ class Scripted:
         return (keys.record, keys.index, keys.queue), args
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
-        """Renew the claims of one tag."""
+        """Renew the claims by a few commands, sent together.
+
+        In a cluster each of them is for the keys of one tag, which are on one node.
+        """
+        together: dict[int, list[Claim]] = defaultdict(list)
+        for claim in claims:
+            together[0 if self._one_server else tag_of(claim.key)].append(claim)
+        batches = [
+            same[start : start + BATCH]
+            for same in together.values()
+            for start in range(0, len(same), BATCH)
+        ]
+        answers = yield from run_all(self._renew, [self._to_renew(batch) for batch in batches])
+        ours = {
+            claim.owner
+            for batch, answer in zip(batches, answers, strict=True)
+            for claim, each in zip(batch, answer, strict=True)
+            if each == 1
+        }
+        return [claim.owner in ours for claim in claims]
+
+    def _to_renew(self, claims: Sequence[Claim]) -> tuple[list[bytes], list[Any]]:
         args: list[Any] = []
         for claim in claims:
             args += short_owner(claim.owner), ms(claim.ttl)
-        records = [record_of(self._base, claim.key) for claim in claims]
-        answers = yield from run(self._renew, records, args)
-        return [answer == 1 for answer in answers]
+        return [record_of(self._base, claim.key) for claim in claims], args
 
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
         """Take names off an index that nobody has held for ``older`` ms."""

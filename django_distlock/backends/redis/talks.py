@@ -12,7 +12,18 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-__all__ = ["Begin", "Command", "Script", "Talk", "load", "one", "packer", "run", "several"]
+__all__ = [
+    "Begin",
+    "Command",
+    "Script",
+    "Talk",
+    "load",
+    "one",
+    "packer",
+    "run",
+    "run_all",
+    "several",
+]
 
 T = TypeVar("T")
 
@@ -77,3 +88,20 @@ def run(
     if isinstance(answers[0], Exception):
         raise answers[0]
     return answers if more else answers[0]
+
+
+def run_all(script: Script, given: Sequence[tuple[Sequence[bytes], Sequence[Any]]]) -> Talk[Any]:
+    """Run a script once for each keys and arguments, all in one write; return the answers."""
+    from redis.exceptions import NoScriptError
+
+    words = [(len(keys), *keys, *args) for keys, args in given]
+    answers = yield [("EVALSHA", script.sha, *each) for each in words]
+    unknown = [number for number, each in enumerate(answers) if isinstance(each, NoScriptError)]
+    if unknown:
+        told = yield [("EVAL", script.text, *words[number]) for number in unknown]
+        for number, answer in zip(unknown, told, strict=True):
+            answers[number] = answer
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers

@@ -7,7 +7,6 @@ long; they are used where it has another parser than that of hiredis.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
@@ -29,7 +28,6 @@ class Wire:
         self._place = place
         self._said, self._failed = kinds.ResponseError, kinds.RedisError
         self._cut_off, self._overdue = kinds.ConnectionError, kinds.TimeoutError
-        self._busy = threading.Lock()
         self._connection = place.connection(limit)
         self._pack = packer(self._connection)
         self._limit = limit
@@ -119,42 +117,40 @@ class Wire:
         Raises the answer if it is an error of the server's.
         """
         packed = command if isinstance(command, bytes) else self._pack((command,))
-        with self._busy:
-            try:
-                self._send(packed, limit)
-                answer = self._receive()
-            except BaseException:
+        try:
+            self._send(packed, limit)
+            answer = self._receive()
+        except BaseException:
+            self.drop()
+            raise
+        if isinstance(answer, self._said):
+            if self._place.was_demoted(answer):
                 self.drop()
-                raise
-            if isinstance(answer, self._said):
-                if self._place.was_demoted(answer):
-                    self.drop()
-                try:
-                    raise answer
-                finally:
-                    del answer  # or the error would keep itself alive by its traceback
-            return answer
+            try:
+                raise answer
+            finally:
+                del answer  # or the error would keep itself alive by its traceback
+        return answer
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers; errors of the server's are among them."""
-        with self._busy:
-            try:
-                self._send(self._pack(commands), limit)
-                answers = [self._receive() for _ in commands]
-            except BaseException:
-                self.drop()
-                raise
-            if self._place.sentinel is not None and any(map(self._place.was_demoted, answers)):
-                self.drop()
-            return answers
+        try:
+            self._send(self._pack(commands), limit)
+            answers = [self._receive() for _ in commands]
+        except BaseException:
+            self.drop()
+            raise
+        if any(map(self._place.was_demoted, answers)):
+            self.drop()
+        return answers
 
-    def close_idle(self) -> None:
-        """Close the connection, from any thread, unless it is in use now."""
-        if self._busy.acquire(blocking=False):
-            try:
-                self.drop()
-            finally:
-                self._busy.release()
+    def is_open(self) -> bool:
+        """Tell whether it is connected, as far as is known here."""
+        return bool(self._connection.is_connected)
+
+    def idle_for(self) -> float:
+        """Return the seconds since its last use."""
+        return monotonic() - self._used
 
     def drop(self) -> None:
         """Close the connection; the next command opens it anew."""
