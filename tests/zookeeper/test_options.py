@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +201,73 @@ def test_an_old_server_without_containers(server: ZooKeeper, opened: Opener, nam
     assert ask(backend, "Exists", place, None).ephemeralOwner == 0
     backend.clean(older_than=60)  # perhaps of what other tests left, long ago
     assert ask(backend, "Exists", place, None) is not None
+
+
+def test_a_certificate_of_another_name_is_refused(name: str, opened: Opener) -> None:
+    """Unless the check of the name is switched off; by default it is on."""
+    from django_distlock.backends.zookeeper.options import facts_of
+
+    settings: list[tuple[dict[str, bool], bool]] = [
+        ({}, True),
+        ({"VERIFY": False}, False),
+        ({"CHECK_HOSTNAME": False}, False),
+        ({"VERIFY": True, "CHECK_HOSTNAME": True}, True),
+    ]
+    for options, checks in settings:
+        conf = parse("a", {"BACKEND": BACKEND, "LOCATION": "a"})
+        assert facts_of("a", conf, {"TLS": options}).client["check_hostname"] is checks
+    with ZooKeeper(tls=True) as server:  # the address by another name
+        where = f"127.1:{server.secure}"
+        refused = opened(where, TLS={"CA": server.certificate}, COMMAND_TIMEOUT=1.0)
+        with pytest.raises(LockBackendError, match=r"certificate is not valid for|mismatch"):
+            lock(name, using=refused.alias).acquire(wait=0)
+        trusted = opened(where, TLS={"CA": server.certificate, "CHECK_HOSTNAME": False})
+        with lock(name, using=trusted.alias, wait=10):
+            pass
+
+
+# kazoo's thread dies of it, which is how it gives up.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_is_not_let_in_is_told_at_once(
+    server: ZooKeeper, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by SASL without its package: that no server answers would be wrong, and late."""
+    monkeypatch.setattr("kazoo.protocol.connection.PURESASL_AVAILABLE", False)
+    login = {"mechanism": "DIGEST-MD5", "username": "u", "password": "p"}
+    backend = opened(server.address, SASL=login)
+
+    async def use() -> None:
+        async with lock(name, using=backend.alias, wait=20):
+            raise AssertionError
+
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(LockBackendError, match="pure-sasl"):
+            lock(name, using=backend.alias, wait=20).acquire()
+        with pytest.raises(LockBackendError, match="pure-sasl"):
+            asyncio.run(use())
+    assert time.monotonic() - started < 15
+
+
+FORKED = """
+import ctypes, os, sys, django
+from django.conf import settings
+settings.configure(DISTLOCKS={"default": {"BACKEND": sys.argv[1], "LOCATION": sys.argv[2]}})
+django.setup()
+from django_distlock import lock
+with lock(sys.argv[3]):
+    pid = ctypes.CDLL(None).fork()
+    if pid == 0:
+        # The child has a session of its own, and what the parent holds is the parent's.
+        free = lock(sys.argv[3] + "-child", wait=0).acquire() is not None
+        print("free" if free else "held", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_a_process_forked_behind_pythons_back(server: ZooKeeper, name: str) -> None:
+    """As uWSGI does it, where Python's own hooks for a fork are not called."""
+    command = [sys.executable, "-c", FORKED, BACKEND, server.address, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "free\n", done.stderr

@@ -52,7 +52,13 @@ class ZooKeeperBackend(Looking):
         from kazoo.handlers.threading import KazooTimeoutError
 
         self._cut_off = (kinds.ConnectionLoss, kinds.SessionExpiredError, errors.LeftOutError)
-        self.store_errors = (errors.NoAnswerError, kinds.KazooException, KazooTimeoutError, OSError)
+        self.store_errors = (
+            errors.NoAnswerError,
+            errors.NotLetInError,
+            kinds.KazooException,
+            KazooTimeoutError,
+            OSError,
+        )
         self.facts = options.facts_of(alias, conf, self.opts)
         self._begin()
 
@@ -69,6 +75,8 @@ class ZooKeeperBackend(Looking):
 
     def _run(self, begin: Callable[[], Talk[T]], limit: float) -> T:
         """Carry an operation out, again when the connection was lost, within ``limit`` seconds."""
+        if self._session.is_inherited():
+            self.forget_parent()
         end = self.clock() + limit
         while True:
             talk = begin()
@@ -93,6 +101,8 @@ class ZooKeeperBackend(Looking):
 
     async def _arun(self, begin: Callable[[], Talk[T]], limit: float) -> T:
         """Carry an operation out as `_run`, on the event loop."""
+        if self._session.is_inherited():
+            self.forget_parent()
         end = self.clock() + limit
         while True:
             talk = begin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LeftOutError", "NoAnswerError", "remedy"]
+__all__ = ["LeftOutError", "NoAnswerError", "NotLetInError", "remedy"]
 
 
 class NoAnswerError(Exception):
@@ -11,6 +11,10 @@ class NoAnswerError(Exception):
 
 class LeftOutError(NoAnswerError):
     """A server answered to what was asked later, and not to this."""
+
+
+class NotLetInError(Exception):
+    """The servers do not let us in, or what we are to say to them cannot be said."""
 
 
 def remedy(error: Exception, hosts: str) -> str:
@@ -22,8 +26,11 @@ def remedy(error: Exception, hosts: str) -> str:
             "Look at AUTH: the nodes of the locks belong to another user, or were made by one "
             "who is not known (ACL)"
         )
-    if isinstance(error, kinds.AuthFailedError | kinds.InvalidACLError | kinds.SASLException):
-        return f"Look at AUTH and SASL, and at what {hosts} expects"
+    refused = kinds.AuthFailedError | kinds.InvalidACLError | kinds.SASLException | NotLetInError
+    if isinstance(error, refused):
+        return (
+            f"Look at AUTH and SASL, and at what {hosts} expects; SASL needs the package pure-sasl"
+        )
     if isinstance(error, kinds.SessionExpiredError):
         return "The session ended, and the locks with it; the next attempt has a new one"
     if isinstance(error, kinds.UnimplementedError):

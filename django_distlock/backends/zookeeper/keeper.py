@@ -101,6 +101,7 @@ class Keeper:
         if self._asking:
             if self._clock() - self._asked > PATIENCE * self.session.timeout:
                 self.session.cut()
+                self._asking = False  # kazoo may lose a question that it was sent meanwhile
             return
         if self._clock() - self.session.last < 0.9 * self.session.timeout / BEATS:
             return  # others have asked

@@ -145,7 +145,9 @@ def facts_of(alias: str, conf: AliasConf, opts: Mapping[str, Any]) -> Facts:
                 f"{where}['OPTIONS']['TLS']: CHECK_HOSTNAME needs VERIFY, which checks the "
                 "certificate that the name stands in."
             )
-        client |= {"use_ssl": True} | {_TLS[key]: value for key, value in opts["TLS"].items()}
+        # kazoo does not check the name unless told to.
+        checks = {"use_ssl": True, "check_hostname": opts["TLS"].get("VERIFY", True)}
+        client |= checks | {_TLS[key]: value for key, value in opts["TLS"].items()}
     known = bool(opts.get("AUTH") or "SASL" in opts)
     closed = opts.get("ACL", "creator" if known else "open") == "creator"
     if closed and not known:

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import logging
 import math
+import os
 import socket
 import threading
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Any
 
 from ...clock import Clock
 from .answers import Batch, Bell, Gate
-from .errors import LeftOutError, NoAnswerError
+from .errors import LeftOutError, NoAnswerError, NotLetInError
 from .handlers import handler
 from .options import Facts
 from .requests import through_leader
@@ -49,9 +50,12 @@ class Session:
 
     def _reset(self) -> None:
         self._mutex = threading.Lock()
+        self._pid = os.getpid()
         self._up = threading.Event()
+        self._settled = threading.Event()  # it is up, or kazoo has given up
         self._client: Any = None
-        self._over = False  # kazoo has given up, as when it is not let in
+        self._over = ""  # why kazoo has given up, as when it is not let in
+        self._cut_at = -math.inf
         self._closed = False
         self.id = None
         self._sure = -math.inf
@@ -82,7 +86,9 @@ class Session:
 
     def doubtful(self) -> bool:
         """Tell whether nothing was heard for so long that the session may be near its end."""
-        return self._clock() - self._sure > DOUBT * self.timeout
+        # A connection that was given up has a while to be followed by another.
+        since = max(self._sure, self._cut_at)
+        return self._clock() - since > DOUBT * self.timeout
 
     # -- the client -------------------------------------------------------------------------------
 
@@ -102,7 +108,8 @@ class Session:
                 self._end(self._client)
                 self._client = None
             if self._client is None:
-                self._over = False
+                self._over = ""
+                self._settled.clear()
                 self._client = self._make()
                 self._client.start_async()
 
@@ -161,16 +168,20 @@ class Session:
             self._sure = began
             self._touches.clear()
         self._up.set()
+        self._settled.set()
         self._changed()
 
     def _heard_of(self, client: Any, state: str) -> None:
         """Note a change of the connection; on kazoo's thread, which must not wait for anything."""
         if client is not self._client or state == "CONNECTED":
             return
+        self._settled.clear()
         self._up.clear()
         if state == "LOST":
             self.id = None
-            self._over = client.client_state in ("AUTH_FAILED", "CLOSED")
+            if client.client_state in ("AUTH_FAILED", "CLOSED"):
+                self._over = client.client_state
+                self._settled.set()
         self._changed()
 
     def _end(self, client: Any) -> None:
@@ -192,10 +203,15 @@ class Session:
         with self._mutex:
             self._closed = True
             client, self._client = self._client, None
+        self._settled.clear()
         self._up.clear()
         self.id = None
         if client is not None:
             self._end(client)
+
+    def is_inherited(self) -> bool:
+        """Tell whether it is the parent's, forked behind Python's back, as uWSGI does."""
+        return self._pid != os.getpid()
 
     def forget_parent(self) -> None:
         """Leave the parent's client to the parent, in a forked child."""
@@ -211,8 +227,16 @@ class Session:
         """
         client = self._client
         wire = client._connection._socket if client is not None else None
-        if wire is not None and self._up.is_set():
-            self._up.clear()
+        if wire is None or not self._up.is_set():
+            return
+        with self._mutex:
+            # Unless kazoo has connected anew meanwhile, which it tells once only.
+            mine = client is self._client and client._connection._socket is wire
+            if mine:
+                self._cut_at = self._clock()
+                self._settled.clear()
+                self._up.clear()
+        if mine:
             with contextlib.suppress(OSError):  # closed at this moment
                 wire.shutdown(socket.SHUT_RDWR)
 
@@ -239,7 +263,7 @@ class Session:
         if not self._up.is_set():
             began = self._clock()
             self.open()
-            if not self._up.wait(limit):
+            if not self._settled.wait(limit) or self._over:
                 raise self._no_connection(limit)
             limit -= self._clock() - began
         gate = Gate()
@@ -255,8 +279,8 @@ class Session:
             self.cut()
         if not self._up.is_set():
             self.open()
-            while not self._up.is_set():
-                if self._clock() >= end:
+            while not self._settled.is_set() or self._over:
+                if self._clock() >= end or self._over:
                     raise self._no_connection(limit)
                 await asyncio.sleep(0.01)
         bell = Bell()
@@ -265,8 +289,10 @@ class Session:
             raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
         return self._judged(batch, requests)
 
-    def _no_connection(self, limit: float) -> NoAnswerError:
+    def _no_connection(self, limit: float) -> Exception:
         client = self._client
+        if self._over:
+            return NotLetInError(f"the client has given up: {self._over}")
         said = f": {client.handler.said}" if client is not None and client.handler.said else ""
         hosts = self._facts.hosts
         return NoAnswerError(f"no connection to {hosts} in {max(limit, 0):.1f} s{said}")
