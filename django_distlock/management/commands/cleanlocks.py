@@ -55,7 +55,7 @@ class Command(BaseCommand):
         add_choice(
             parser,
             "An alias of DISTLOCKS to clean; may be given several times.",
-            "Clean every alias whose store has something to clean. The default.",
+            "Clean every alias. The default.",
         )
         parser.add_argument(
             "--older-than",
@@ -107,8 +107,7 @@ class Command(BaseCommand):
         """Return the backends that are cleaned together, as far as they are wanted."""
         shared: dict[Hashable, list[BaseLockBackend]] = {}
         for backend in opened:
-            if backend.cleans or using is not None:
-                shared.setdefault(backend.cleaned_with(), []).append(backend)
+            shared.setdefault(backend.cleaned_with(), []).append(backend)
         return [
             backends
             for backends in shared.values()
@@ -120,6 +119,8 @@ class Command(BaseCommand):
     ) -> Report:
         aliases = [backend.alias for backend in backends]
         older_than = max(b.conf.retention for b in backends) if age is None else age
+        if not backends[0].cleans:
+            return Report(aliases, older_than, dry_run)
         began = time.monotonic()
         try:
             done: Cleaned = backends[0].clean(older_than=older_than, dry_run=dry_run, batch=batch)
@@ -132,6 +133,10 @@ class Command(BaseCommand):
         if report.error is not None:
             self._tell_error(report)
         elif options["format"] == "text" and options["verbosity"] > 0:
+            if report.removed is None:
+                names = ", ".join(report.aliases)
+                self.stdout.write(f"{names}: nothing to clean, idle names leave nothing there")
+                return
             did = "would be removed" if report.dry_run else "removed"
             took = f", {report.seconds:.1f} s" if options["verbosity"] > 1 else ""
             self.stdout.write(
