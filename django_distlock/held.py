@@ -226,7 +226,8 @@ class Hold:
 
     def tell(self, signal: Signal, *, ends: bool = True, **facts: Any) -> Tell:
         """Return the step that sends a signal; with what ``ends`` listeners are given the hold."""
-        given = {"name": self.claim.name, "fencing_token": self.granted.fencing_token, **facts}
+        token = self.granted.fencing_token if self.backend.supports_fencing else None
+        given = {"name": self.claim.name, "fencing_token": token, **facts}
         return Tell(signal, self.backend.alias, given, self.label, self if ends else None)
 
     def tell_later(self, signal: Signal, *, ends: bool = True, **facts: Any) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ..handler import locks
 from ..lock import lock
 from .worlds import Actor
 
@@ -56,7 +57,7 @@ async def count(actor: Actor, task: Task, who: int) -> list[Round]:
         asked = time.monotonic()
         lease = await actor.take(guard, wait=MANY_SECONDS)
         had = time.monotonic()
-        token = lease.fencing_token
+        token = lease.fencing_token if locks[task.alias].supports_fencing else 0
         value = None
         if forgetful:
             await asyncio.sleep(lease.remaining())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..lease import Lease
+    from ..values import LockInfo
 
 __all__ = ["main"]
 
@@ -37,7 +38,7 @@ class Helper:
         if lease is None:
             return None
         self._leases.setdefault(name, []).append(lease)
-        return int(lease.fencing_token)
+        return _token(lease)
 
     async def release(self, name: str) -> None:
         """Release what was acquired or attached."""
@@ -47,11 +48,30 @@ class Helper:
         """Attach; answer with the token."""
         lease = await self._actor.attach(handle)
         self._leases.setdefault(lease.name, []).append(lease)
-        return int(lease.fencing_token)
+        return _token(lease)
 
     async def detach(self, name: str) -> str:
         """Detach what was acquired."""
         return str(await self._actor.do(self._leases[name].pop().detach))
+
+    async def held(self, prefix: str) -> list[Any]:
+        """Answer with what is held: name, token, process and metadata of each."""
+        from ..handler import locks
+
+        return [_seen(info) for info in await self._actor.held(locks[self._alias], prefix)]
+
+    async def see(self, name: str) -> Any:
+        """Answer with the same of one lock, or None."""
+        from ..handler import locks
+
+        info = await self._actor.call(locks[self._alias], "inspect", name)
+        return None if info is None else _seen(info)
+
+    async def force(self, name: str) -> None:
+        """Force a release."""
+        from ..handler import locks
+
+        await self._actor.force(locks[self._alias], name)
 
     async def count(self, task: list[Any], who: int) -> list[Any]:
         """Count in a file, as `counting.count`."""
@@ -76,6 +96,15 @@ class Helper:
             )
         )
         return forked
+
+
+def _seen(info: LockInfo) -> list[Any]:
+    return [info.name, info.fencing_token, info.holder.pid, dict(info.metadata)]
+
+
+def _token(lease: Lease) -> int:
+    """Return the fencing token; 0 on a backend that has none."""
+    return lease.fencing_token if lease._hold.backend.supports_fencing else 0
 
 
 def _refused_or_freed(lock: Any) -> str:

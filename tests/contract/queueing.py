@@ -102,10 +102,21 @@ class QueueingBackend(LocMemBackend):
 
 
 class TokenlessBackend(LocMemBackend):
-    """Locks in memory that say that their tokens are not to be relied on, nor anything cleaned."""
+    """Locks in memory without fencing tokens; nothing can be cleaned."""
 
     supports_fencing = cleans = False
     clean_batch = BaseLockBackend.clean_batch
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        answer = super().try_acquire(claim, limit)
+        return replace(answer, fencing_token=0) if isinstance(answer, Grant) else answer
+
+    def inspect(self, name: str) -> LockInfo | None:
+        info = super().inspect(name)
+        return info and replace(info, fencing_token=None)
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        return (replace(info, fencing_token=None) for info in super().scan(prefix))
 
 
 def opened(alias: str, kind: type[BaseLockBackend]) -> BaseLockBackend:

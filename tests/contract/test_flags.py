@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from django_distlock.testing.contract.parts import (
     Visible,
     Waiting,
 )
+from django_distlock.testing.worlds import ThreadWorld
 from tests.contract import test_contract
 from tests.contract.queueing import QueueingBackend, TokenlessBackend, opened
 
@@ -49,8 +52,8 @@ class TestQueueing(Waiting, Leftovers, Visible, Fencing, Inputs, Flags):
         return twin
 
 
-class TestTokenless(Flags):
-    """A backend without fencing tokens."""
+class TestTokenless(LockBackendContract):
+    """A backend without fencing tokens: all the rest of the suite holds of it."""
 
     alias = "tokenless"
     own_processes = False
@@ -58,6 +61,10 @@ class TestTokenless(Flags):
     @classmethod
     def backend(cls) -> BaseLockBackend:
         return opened(cls.alias, TokenlessBackend)
+
+    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
+        backend = self.backend()
+        return type(backend)(alias, replace(backend.conf, prefix=prefix, location=self.alias))
 
 
 def test_every_flag_is_tested_when_it_is_false() -> None:
@@ -134,3 +141,18 @@ def test_pytest_is_asked_for_by_its_extra() -> None:
     )
     assert done.returncode == 1
     assert "pip install django-distlock[test]" in done.stderr
+
+
+def test_a_store_whose_holders_other_processes_do_not_see_fails() -> None:
+    class Hiding(LockBackendContract):
+        """Says that it excludes other processes, and shows each only its own."""
+
+        alias = "locmem"
+
+        @classmethod
+        def has(cls, flag: str) -> bool:
+            return flag == "processes" or super().has(flag)
+
+    test: Any = Hiding().test_another_process_sees_and_breaks_it
+    with pytest.raises(AssertionError):
+        test(world=ThreadWorld("locmem"))

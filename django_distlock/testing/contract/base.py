@@ -20,6 +20,7 @@ import pytest
 from ...backends.base import BaseLockBackend
 from ...flow import Flow, Step
 from ...handler import locks
+from ...lease import Lease
 from ...lock import Lock, lock
 from ...values import Claim
 from ..processes import Process
@@ -256,6 +257,20 @@ class ContractBase:
         """Return a claim by a new owner, for calling primitives."""
         key = (backend or self.backend()).key(name)
         return Claim(name, key, secrets.token_hex(16), ttl)
+
+    def token(self, lease: Lease) -> int | None:
+        """Return the fencing token, None on a backend that has none."""
+        return lease.fencing_token if self.has("supports_fencing") else None
+
+    def newer(self, lease: Lease, *, than: Lease) -> None:
+        """Fail unless a grant has a greater token than an earlier one, where there are tokens."""
+        if self.has("supports_fencing"):
+            assert lease.fencing_token > than.fencing_token
+
+    def same(self, told: object, lease: Lease) -> None:
+        """Fail unless another process told the token of a lease, where there are tokens."""
+        if self.has("supports_fencing"):
+            assert told == lease.fencing_token
 
     def ends_within(self, ttl: float) -> float:
         """Return the seconds after which a lock whose holder vanished is free at the latest."""

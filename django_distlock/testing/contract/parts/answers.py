@@ -112,7 +112,7 @@ class Answers(ContractBase):
             assert calls.answered == 2
             assert await b.acquire(lock, wait=0) is None
             (info,) = await b.held(backend, name)
-            assert info.fencing_token == lease.fencing_token
+            assert info.fencing_token == self.token(lease)
             await a.release(lease)
             await self._freed_soon(world, name)
 

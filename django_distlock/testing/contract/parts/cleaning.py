@@ -47,9 +47,9 @@ class Cleaning(ContractBase):
         }
         for lease in held:
             assert await b.acquire(self.lock(lease.name), wait=0) is None
-            token = lease.fencing_token
+            token = self.token(lease)
             await a.renew(lease)
-            assert lease.fencing_token == token
+            assert self.token(lease) == token
             await a.release(lease)
 
     @needs("cleans", "supports_fencing")

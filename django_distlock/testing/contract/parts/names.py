@@ -56,7 +56,7 @@ class Names(ContractBase):
         assert len(leases) == len(NAMES)
         shown = {info.name: info.fencing_token for info in await b.held(backend)}
         if self.has("exclusive"):
-            assert shown == {name: lease.fencing_token for name, lease in leases.items()}
+            assert shown == {name: self.token(lease) for name, lease in leases.items()}
         for before, after in pairwise(NAMES):
             await a.release(leases[before])
             if self.has("exclusive"):

@@ -137,8 +137,8 @@ class Told(ContractBase):
                 assert lease.remaining() == 0
             with pytest.raises(LeaseLostError):
                 await a.release(lease)
-        assert [(each.name, each.fencing_token) for each in told] == [(name, lease.fencing_token)]
-        assert [facts["fencing_token"] for facts in heard] == [lease.fencing_token]
+        assert [(each.name, self.token(each)) for each in told] == [(name, self.token(lease))]
+        assert [facts["fencing_token"] for facts in heard] == [self.token(lease)]
         # What failed has left nothing behind that would hinder the next one's renewal.
         with tap(self.backend(), "renew_many") as calls:
             again = await a.take(self.lock(name, ttl=self.kept), wait=self.ends_within(ttl))
@@ -167,9 +167,9 @@ class Told(ContractBase):
         with _losses(name) as heard:
             lease = await a.take(lock)
             lease.on_lost(told.append)
-            await b.force(self.backend(), name, lease.fencing_token)
+            await b.force(self.backend(), name, self.token(lease))
             await until(lambda: heard and told, within=0.9 * ttl)
-        assert [(each.name, each.fencing_token) for each in told] == [(name, lease.fencing_token)]
+        assert [(each.name, self.token(each)) for each in told] == [(name, self.token(lease))]
         assert [facts["alias"] for facts in heard] == [self.alias]
         assert lease.lost
         with pytest.raises(LeaseLostError):

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from .... import LockBackendError, lock
+from .... import LeaseLostError, LockBackendError, lock
 from ....backends.base import BaseLockBackend
 from ...taps import failing
 from ...worlds import Actor, World
@@ -32,7 +32,7 @@ class Visible(ContractBase):
         lease = await a.take(lock)
         (info,) = await b.held(self.backend(), world.prefix)
         assert info.name == name
-        assert info.fencing_token == lease.fencing_token
+        assert info.fencing_token == self.token(lease)
         assert info.metadata == metadata
         assert info.holder.pid == os.getpid()
         assert info.holder.host
@@ -60,14 +60,40 @@ class Visible(ContractBase):
             return info.metadata["who"], info.fencing_token
 
         lease = await a.take(mine)
-        assert await shown() == ("a", lease.fencing_token)
+        assert await shown() == ("a", self.token(lease))
         for wait in (0, 0.05):
             assert await b.acquire(theirs, wait=wait) is None
-        assert await shown() == ("a", lease.fencing_token)
+        assert await shown() == ("a", self.token(lease))
         await a.release(lease)
         lease = await b.take(theirs)
-        assert await shown() == ("b", lease.fencing_token)
+        assert await shown() == ("b", self.token(lease))
         await b.release(lease)
+
+    @needs("processes")
+    async def test_another_process_sees_and_breaks_it(self, world: World) -> None:
+        """Show a lock to every process, and let each force its release."""
+        a, backend = world.actor(), self.backend()
+        name = world.name()
+        lock = self.lock(name, metadata={"why": "seen"})
+        async with self.process(world) as process:
+            lease = await a.take(lock)
+            for seen in (
+                await process.ask("held", prefix=name),
+                [await process.ask("see", name=name)],
+            ):
+                assert seen == [[name, self.token(lease), os.getpid(), {"why": "seen"}]]
+            await process.ask("force", name=name)
+            with pytest.raises(LeaseLostError):
+                await a.renew(lease)
+            assert await process.ask("see", name=name) is None
+            # And the other way round.
+            assert await process.acquire(name, ttl=20) is not None
+            (info,) = await a.held(backend, name)
+            assert info.holder.pid == process.pid
+            await a.force(backend, name)
+            with pytest.raises(LeaseLostError):
+                await process.release(name)
+            await a.release(await a.take(lock))
 
     async def test_held_shows_every_lock_and_no_other(self, world: World) -> None:
         """Show every lock that is held now, and none that was released or has run out."""
@@ -111,7 +137,7 @@ class Visible(ContractBase):
         theirs = await a.take(lock(name, using=other.alias))
         for backend, lease in ((self.backend(), mine), (other, theirs)):
             shown = await a.held(backend, world.prefix)
-            assert [info.fencing_token for info in shown] == [lease.fencing_token]
+            assert [info.fencing_token for info in shown] == [self.token(lease)]
         await a.force(other, name)
         mine.check()
         await a.renew(mine)
@@ -160,7 +186,7 @@ class Visible(ContractBase):
                 assert await b.acquire(held, wait=0) is None
                 theirs = await b.take(brief, wait=self.ends_within(self.short))
                 assert late.lost
-                assert theirs.fencing_token > late.fencing_token
+                self.newer(theirs, than=late)
                 await b.release(theirs)
                 # And what was taken while the clock was off holds for the others.
                 off = await b.take(brief)

@@ -50,7 +50,7 @@ class Waiting(ContractBase):
         with tap(self.backend(), "try_acquire") as calls:
             waiting = b.begin(lock, wait=LONG)
             await calls.came()
-            await c.force(self.backend(), name, lease.fencing_token)
+            await c.force(self.backend(), name, self.token(lease))
             freed = time.monotonic()
             theirs = await waiting
         assert isinstance(theirs, Lease)
