@@ -63,7 +63,7 @@ class Lock(Guard[Lease], Decorates):
     # Compared, but not hashed: they may be lists or dicts.
     default: Any = field(default=None, hash=False)
     cancel_on_lost: bool = False
-    metadata: Mapping[str, Any] | None = field(default=None, hash=False)
+    metadata: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
     # It says nothing of what the lock is, so it tells no two apart.
     label: str | None = field(default=None, compare=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -155,8 +155,14 @@ class Refusal:
 class _Unread:
     """A note that is read when somebody asks for the holder or the metadata: of many, of few."""
 
-    __slots__ = ("_note",)
+    __slots__ = ("_note", "_owner")
     _note: str
+    _owner: str
+
+    @property
+    def owner(self) -> str:
+        """The secret by which the lock can be released; no field, so that no copy has it."""
+        return self._owner
 
     if not TYPE_CHECKING:  # else any name would be an attribute
 
@@ -175,8 +181,8 @@ class LockInfo(_Unread):
     """A held lock, as the store shows it: for people, never for decisions.
 
     ``waiters`` is None where the store does not know. ``waiting`` are those who wait, the next one
-    first and a hundred at most, where the store shows them. ``owner`` is the secret by which the
-    lock can be released, and is not shown.
+    first and a hundred at most, where the store shows them. The ``owner``, by whom the lock can be
+    released, is no field: neither ``repr`` nor ``dataclasses.asdict`` shows it.
     """
 
     name: str
@@ -186,8 +192,22 @@ class LockInfo(_Unread):
     expires_at: datetime | None
     waiters: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    owner: str = field(default="", repr=False, compare=False)
+    owner: InitVar[str] = ""
     waiting: tuple[Holder, ...] = field(default=(), compare=False)
+
+    def __post_init__(self, owner: str) -> None:
+        object.__setattr__(self, "_owner", owner)
+
+    def __getstate__(self) -> list[Any]:
+        return [*(getattr(self, each.name) for each in fields(self)), self.owner]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        names = [*(each.name for each in fields(self)), "_owner"]
+        for name, value in zip(names, state, strict=True):
+            object.__setattr__(self, name, value)
+
+
+delattr(LockInfo, "owner")  # the default of the argument, which hides the property
 
 
 def noted(
@@ -209,7 +229,7 @@ def noted(
     fill(info, "acquired_at", acquired_at)
     fill(info, "expires_at", expires_at)
     fill(info, "waiters", waiters)
-    fill(info, "owner", owner)
+    fill(info, "_owner", owner)
     fill(info, "waiting", ())
     return info
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, asdict, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -110,6 +110,9 @@ def test_the_owner_is_not_shown() -> None:
     assert "secret" not in repr(info)
     assert "secret" not in repr(Claim("n", "k", "secret", 30.0, "note"))
     assert info == LockInfo("n", Holder(), 1, moment, None, owner="other")
+    assert info.owner == "secret"
+    assert "secret" not in repr(asdict(info))
+    assert replace(info, name="m").owner == "secret"
 
 
 def told(text: str) -> LockInfo:

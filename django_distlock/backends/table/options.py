@@ -66,12 +66,29 @@ def _has_queue(connection: Any) -> bool:
     return connection.vendor in ("postgresql", "mysql")
 
 
+def _blocks_greenlets(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether a wait in the queue would stop all greenlets of the process.
+
+    gevent has taken the place of threads, and the driver, or the kernel's lock on SQLite's file,
+    knows nothing of that. psycopg 3 does.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is None or not monkey.is_module_patched("threading"):
+        return False
+    if connection.vendor != "postgresql":
+        return True
+    from django.db.backends.postgresql.psycopg_any import is_psycopg3
+
+    return not is_psycopg3
+
+
 def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
     """Tell whether waiters queue in the server: where it has a queue, unless told to poll.
 
-    Session locks are left behind on a connection that a transaction pooler or a pool hands to the
-    next: so not by default with DISABLE_SERVER_SIDE_CURSORS, which is how Django is told of a
-    transaction pooler, nor with a psycopg pool.
+    Nor where a waiter would stop all greenlets. Session locks are left behind on a connection that
+    a transaction pooler or a pool hands to the next: so not by default with
+    DISABLE_SERVER_SIDE_CURSORS, which is how Django is told of a transaction pooler, nor with a
+    psycopg pool.
     """
     portable = given.get("SQL") == "portable"
     has_queue = not portable and _has_queue(connection)
@@ -82,10 +99,16 @@ def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper
                 f"DISTLOCKS[{alias!r}]['OPTIONS']['WAITING']: {which} has no queue to wait in; "
                 "leave it out, or use 'poll'."
             )
+        if given["WAITING"] == "queue" and _blocks_greenlets(connection):
+            raise InvalidLockBackendError(
+                f"DISTLOCKS[{alias!r}]['OPTIONS']['WAITING']: under gevent a wait in the queue of "
+                f"{connection.display_name} would stop all greenlets of the process; leave it out, "
+                "or use 'poll'."
+            )
         return bool(given["WAITING"] == "queue")
     settings = connection.settings_dict
     pooled = settings.get("DISABLE_SERVER_SIDE_CURSORS") or settings["OPTIONS"].get("pool")
-    return bool(has_queue and not pooled)
+    return bool(has_queue and not pooled) and not _blocks_greenlets(connection)
 
 
 def is_durable(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
