@@ -1,11 +1,11 @@
-"""The sockets that database drivers keep, by their descriptors."""
+"""What is asked of database connections: their sockets, and the engines of tables."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-__all__ = ["descriptor_of", "mute"]
+__all__ = ["descriptor_of", "engine_of", "mute"]
 
 
 def descriptor_of(driver_connection: Any) -> int | None:
@@ -29,3 +29,15 @@ def mute(descriptor: int | None) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, descriptor, inheritable=False)
         os.close(nowhere)
+
+
+def engine_of(connection: Any, table: str) -> str | None:
+    """Return the engine of a table on MySQL or MariaDB, in small letters; None if unknown."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT LOWER(ENGINE) FROM information_schema.TABLES"
+            " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
+            [table],
+        )
+        row = cursor.fetchone()
+    return None if row is None else row[0]

@@ -14,6 +14,7 @@ from django.db.models import Model, QuerySet
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
 from .decorators import check_contention
+from .descriptors import engine_of
 from .durations import UNSET, Wait, check_wait
 from .exceptions import (
     InvalidLockError,
@@ -26,7 +27,7 @@ from .exceptions import (
 )
 from .text import shown
 
-__all__ = ["engine_of", "lock_rows"]
+__all__ = ["lock_rows"]
 
 M = TypeVar("M", bound=Model)
 
@@ -120,18 +121,6 @@ def lock_rows(
         if isinstance(told, LockNotAcquiredError) and on_contention != "raise":
             return on_contention(told) if callable(on_contention) else []
         raise told from error
-
-
-def engine_of(connection: BaseDatabaseWrapper, table: str) -> str | None:
-    """Return the engine of a table on MySQL or MariaDB, in small letters; None if unknown."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT LOWER(ENGINE) FROM information_schema.TABLES"
-            " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
-            [table],
-        )
-        row = cursor.fetchone()
-    return None if row is None else row[0]
 
 
 # Tables that were seen to have row locks, with their database.

@@ -38,6 +38,7 @@ from .table.sql import (
     SQLITE,
     Dialect,
     patient,
+    qualified,
 )
 from .table.statements import Statements, TextStatements, fetch
 
@@ -165,11 +166,16 @@ class VersionStatements(Optimistic, TextStatements):
 class VersionBackend(TableBackend):
     """Optimistic locks in the lock table, on any database of Django's.
 
-    LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT`` and
-    ``SQL``, as of the table backend. Losers do not queue: they look again after a pause.
+    LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
+    ``SQL`` and ``SCHEMA``, as of the table backend. Losers do not queue: they look again after a
+    pause.
     """
 
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "SQL": TableBackend.options["SQL"]}
+    options: ClassVar[OptionSpec] = {
+        **BaseLockBackend.options,
+        "SCHEMA": TableBackend.options["SCHEMA"],
+        "SQL": TableBackend.options["SQL"],
+    }
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -179,9 +185,11 @@ class VersionBackend(TableBackend):
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)
         for dialect, swap in SWAPS:
             if dialect is text:
-                return VersionStatements(dialect, swap)
+                schema = self.opts.get("SCHEMA")
+                return VersionStatements(qualified(dialect, schema), qualified(swap, schema))
         return super()._choose(connection)
 
     def check(self) -> list[CheckMessage]:
         # Nothing here needs SQLite's RETURNING, which "auto" means in the table backend's checks.
-        return checks.check(self.alias, self.database, "portable")
+        schema = self.opts.get("SCHEMA")
+        return checks.check(self.alias, self.database, "portable", schema=schema)

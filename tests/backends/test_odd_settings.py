@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,12 @@ from django_distlock import (
     lock,
     lock_rows,
 )
+from django_distlock.backends.table import checks
+from django_distlock.handler import locks
 from django_distlock.models import LockRow
 from django_distlock.transactions import Block
+from django_distlock.watchdog import worker_of
+from django_distlock.worker import Worker
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,
@@ -253,6 +258,72 @@ def test_a_dry_pool_is_not_waited_for(store: str, name: str) -> None:
         assert time.monotonic() - started < 10
         connection.close()
         connection.close_pool()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("backend", ["table", "version"])
+@on_postgresql
+def test_one_row_for_a_name_whichever_schema_is_first(store: str, backend: str, name: str) -> None:
+    """As with django-tenants, which sets the search_path of the connection at any moment."""
+    settings = STARTED[store].settings("distlock")
+    conf = BACKENDS[backend] | {"LOCATION": "odd", "OPTIONS": {"SCHEMA": "public"}}
+    with database_alias("odd", settings) as connection, lock_alias("odd", **conf):
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE SCHEMA IF NOT EXISTS tenant")
+            cursor.execute(
+                "CREATE TABLE IF NOT EXISTS tenant.distlock_lock"
+                " (LIKE public.distlock_lock INCLUDING ALL)"
+            )
+            cursor.execute("SET search_path TO tenant, public")
+        with lock(name, using="odd", wait=0, ttl=20) as lease:  # there, in autocommit
+            assert elsewhere(lambda: lock(name, using="odd", wait=0).acquire()) is None
+            with transaction.atomic("odd"):  # and on a connection of ours
+                inside = lock(f"{name}-inside", using="odd", wait=0).acquire()
+                assert inside
+                inside.release()
+            worker_of(locks["odd"]).submit(lease.renew)  # on a thread with another path
+            drained(worker_of(locks["odd"]))
+            lease.check()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM tenant.distlock_lock")
+            assert cursor.fetchone() == (0,)
+
+
+def drained(worker: Worker) -> None:
+    """Wait until a worker has done what it has."""
+    done = threading.Event()
+    worker.submit(done.set)
+    assert done.wait(10)
+
+
+@pytest.mark.parametrize("schema", ["", "a.b", 'a"b', "1a", "é", 5])
+def test_a_schema_is_a_plain_name(schema: object) -> None:
+    conf = {"OPTIONS": {"SCHEMA": schema}}
+    with lock_alias("odd", **conf), pytest.raises(InvalidLockBackendError, match="SCHEMA"):
+        lock("a", using="odd").acquire()
+
+
+def test_a_schema_is_for_postgresql() -> None:
+    with (
+        lock_alias("odd", OPTIONS={"SCHEMA": "public"}),
+        pytest.raises(InvalidLockBackendError, match="is for PostgreSQL"),
+    ):
+        lock("a", using="odd").acquire()
+
+
+def test_tenants_without_a_schema_are_warned_of() -> None:
+    engine = {"ENGINE": "django_tenants.postgresql_backend", "NAME": "x"}
+    connections.settings["odd"] = connections.configure_settings({"default": {}, "odd": engine})[
+        "odd"
+    ]
+    try:
+        wrapper = connections["default"].copy("odd")
+        wrapper.settings_dict = connections.settings["odd"]
+        connections["odd"] = wrapper
+        assert [each.id for each in checks.check("a", "odd", "auto")] == ["distlock.W006"]
+        assert checks.check("a", "odd", "auto", schema="public") == []
+    finally:
+        del connections["odd"]
+        del connections.settings["odd"]
 
 
 def test_the_cost_of_a_lock_in_a_transaction_does_not_grow(

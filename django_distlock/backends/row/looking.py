@@ -9,9 +9,9 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from ...conf import AliasConf, OptionSpec
+from ...descriptors import engine_of
 from ...exceptions import InvalidLockBackendError
 from ...names import unreadable
-from ...rows import engine_of
 from ...values import Cleaned, CleanPolicy, LockInfo, noted
 from ..base import BaseLockBackend
 from ..table import errors

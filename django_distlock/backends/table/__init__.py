@@ -26,7 +26,7 @@ from .located import InDatabase, moment
 from .portable import PortableStatements
 from .room import Rooms
 from .serverdoor import ServerDoor
-from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect
+from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect, qualified
 from .statements import Row, Statements, TextStatements
 from .utcnow import check_clock
 
@@ -48,7 +48,8 @@ class TableBackend(InDatabase):
     SQLite, PostgreSQL and MariaDB), ``"portable"``; ``DURABLE``, which on PostgreSQL may be False
     so that no statement of a lock waits for the server's disk; ``WAITING``, how waiters wait:
     ``"queue"`` in a queue of the server's or the kernel's, or ``"poll"``; ``ROOMS``, the
-    connections (4) that a process may use to queue.
+    connections (4) that a process may use to queue; ``SCHEMA``, that of the table on PostgreSQL,
+    for projects whose ``search_path`` changes, as with django-tenants.
     """
 
     thread_sensitive = True
@@ -58,6 +59,7 @@ class TableBackend(InDatabase):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         database = self.database
+        options.check_schema(alias, self.opts, connections[database])
         self._durable = options.is_durable(alias, self.opts, connections[database])
         self._connections = Connections(database)
         self._statements: Statements | None = None
@@ -106,7 +108,8 @@ class TableBackend(InDatabase):
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)
         if text is not None:
-            return TextStatements(text if self._durable else POSTGRESQL_HASTY)
+            text = text if self._durable else POSTGRESQL_HASTY
+            return TextStatements(qualified(text, self.opts.get("SCHEMA")))
         check_clock(connection)
         return PortableStatements()
 
@@ -276,7 +279,8 @@ class TableBackend(InDatabase):
         return errors.remedy(error, self.database)
 
     def check(self) -> list[CheckMessage]:
-        return checks.check(self.alias, self.database, self.opts.get("SQL", "auto"))
+        sql, schema = self.opts.get("SQL", "auto"), self.opts.get("SCHEMA")
+        return checks.check(self.alias, self.database, sql, schema=schema)
 
     def check_deploy(self) -> list[CheckMessage]:
         return checks.check_deploy(self.alias, self.database)

@@ -10,7 +10,7 @@ __all__ = ["check", "check_deploy"]
 _DOCS = "docs/reference/checks.md"
 
 
-def check(alias: str, database: str, sql: str) -> list[CheckMessage]:
+def check(alias: str, database: str, sql: str, *, schema: str | None = None) -> list[CheckMessage]:
     """Return the messages for ``alias`` on the DATABASES alias ``database``."""
     found: list[CheckMessage] = []
     connection = connections[database]
@@ -32,6 +32,17 @@ def check(alias: str, database: str, sql: str) -> list[CheckMessage]:
                 hint="It takes more round trips, and has not been tested on this database. "
                 f"See {_DOCS}.",
                 id="distlock.I001",
+            )
+        )
+    if "tenant" in connection.settings_dict["ENGINE"] and schema is None:
+        found.append(
+            Warning(
+                f"{where} has a schema for each tenant, and the lock table is looked for in that "
+                "of the moment.",
+                hint="Locks of different schemas exclude nobody, and the watchdog renews in the "
+                "default one: put django_distlock into SHARED_APPS and set OPTIONS "
+                f"{{'SCHEMA': 'public'}}. See {_DOCS}.",
+                id="distlock.W006",
             )
         )
     if connection.vendor == "sqlite":

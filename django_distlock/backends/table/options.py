@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -11,9 +12,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ...conf import OptionSpec
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["ROOMS", "SPEC", "is_durable", "queues", "whole_number"]
+__all__ = ["ROOMS", "SPEC", "check_schema", "is_durable", "queues", "whole_number"]
 
 ROOMS: Final = 4
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 # Where it is to be set instead, for all who use the database.
 _INSTEAD = {
@@ -51,7 +54,16 @@ def _true_or_false(value: Any) -> bool:
     return value
 
 
+def _schema(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(
+            f"the name of a schema is expected (letters, digits and '_', 63 at most), not {value!r}"
+        )
+    return value
+
+
 SPEC: Final[OptionSpec] = {
+    "SCHEMA": _schema,
     "SQL": _whose_sql,
     "DURABLE": _true_or_false,
     "WAITING": _waiting,
@@ -75,11 +87,8 @@ def _blocks_greenlets(connection: BaseDatabaseWrapper) -> bool:
     monkey = sys.modules.get("gevent.monkey")
     if monkey is None or not monkey.is_module_patched("threading"):
         return False
-    if connection.vendor != "postgresql":
-        return True
-    from django.db.backends.postgresql.psycopg_any import is_psycopg3
-
-    return not is_psycopg3
+    driver: Any = connection
+    return bool(driver.Database.__name__ != "psycopg")
 
 
 def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
@@ -109,6 +118,15 @@ def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper
     settings = connection.settings_dict
     pooled = settings.get("DISABLE_SERVER_SIDE_CURSORS") or settings["OPTIONS"].get("pool")
     return bool(has_queue and not pooled) and not _blocks_greenlets(connection)
+
+
+def check_schema(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> None:
+    """Refuse SCHEMA where no statement of ours could name it."""
+    if "SCHEMA" in given and (connection.vendor != "postgresql" or given.get("SQL") == "portable"):
+        raise InvalidLockBackendError(
+            f"DISTLOCKS[{alias!r}]['OPTIONS']['SCHEMA'] is for PostgreSQL, without 'SQL': "
+            f"'portable'; {connection.alias!r} is {connection.display_name}: leave it out."
+        )
 
 
 def is_durable(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:

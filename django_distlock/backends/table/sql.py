@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...values import Claim, Grant, Refusal
 
@@ -34,9 +34,15 @@ __all__ = [
     "SQLITE",
     "Dialect",
     "patient",
+    "qualified",
 ]
 
 AT_ONCE: Final = 1
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
@@ -163,6 +169,24 @@ class Dialect:
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
+
+
+TABLE: Final = "distlock_lock"
+
+
+def qualified(statements: T, schema: str | None) -> T:
+    """Return a dataclass of statements that name the table by its schema, if one is given.
+
+    So the table is the same whatever the session's search_path is.
+    """
+    if schema is None:
+        return statements
+    texts = {each.name: getattr(statements, each.name) for each in fields(statements)}
+    named = f'"{schema}".{TABLE}'  # of letters, digits and _ alone: see the option
+    return replace(
+        statements,
+        **{key: text.replace(TABLE, named) for key, text in texts.items() if isinstance(text, str)},
+    )
 
 
 def patient(seconds: float) -> dict[str, Any]:
