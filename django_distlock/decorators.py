@@ -46,6 +46,8 @@ def fill(name: Name, arguments: Mapping[str, Any], alias: str) -> str:
         return made
     try:
         return _Filler(name, alias).vformat(name, (), arguments)
+    except InvalidLockError:
+        raise
     except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise InvalidLockError(
             f"The call's arguments do not fill the template {name!r}: {error!r}",
@@ -83,7 +85,7 @@ def _why_no_text(value: object) -> str | None:
         return "which is no value"
     if hasattr(value, "_meta") and getattr(value, "pk", value) is None:  # a model of Django's
         return "which is not saved"
-    if isinstance(value, type) or _ADDRESS.search(str(value)):
+    if isinstance(value, type) or _ADDRESS.search(format(value)):
         return "whose text is not the same in every process"
     return None
 

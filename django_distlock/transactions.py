@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -121,7 +122,9 @@ def own_connection(database: str) -> BaseDatabaseWrapper:
     own = connections[database]
     # One that the child has opened anew itself, as Django's parallel test runner does, is its own.
     if INHERITED and any(own.connection is inherited for inherited in INHERITED):
-        mute(descriptor_of(own.connection))  # what is kept for ever ends with the interpreter
+        mute(descriptor_of(own.connection))
+        with suppress(Exception):  # it says goodbye to nobody, and no finalizer has to
+            own.connection.close()
         del connections[database]
         own = connections[database]
     return own

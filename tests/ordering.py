@@ -11,6 +11,7 @@ LONG = (
     "tests/docs/test_tutorial.py",
     "tests/benchmarks/",
     "tests/celery/test_faults.py",
+    "tests/faults/test_interrupts.py",
     "tests/faults/test_proof.py",
     "tests/fencing/test_races.py::test_of_ten_thousand",
     "tests/integration/test_demo",

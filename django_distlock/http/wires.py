@@ -149,7 +149,9 @@ class Wire:
 
 
 def is_readable(sock: socket.socket) -> bool:
-    """Tell whether there is something to read, or the end of it."""
+    """Tell whether there is something to read, or the end of it; closed here is an end, too."""
+    if sock.fileno() < 0:
+        return True
     ready = select.poll()
     ready.register(sock, select.POLLIN)
     return bool(ready.poll(0))

@@ -63,11 +63,10 @@ def leaving_the_block(store: str) -> None:
         if not pid:
             status = 1
             try:
-                with lease:
-                    pass
+                lease.release()
             except LeaseLostError:
                 status = 0
-            sys.exit(status)  # through the outer block, too
+            sys.exit(status)  # through the block, too
         ended_well(pid)
         lease.renew()
         assert lock(NAME, using=store).locked()

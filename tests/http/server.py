@@ -20,6 +20,7 @@ class HTTPServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
 
     def __init__(self, tls: tuple[str, str] | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -113,9 +113,8 @@ def test_the_answer_to_a_release_is_lost(
         mine = claim(backend, name)
         await granted(actor, backend, mine)
         fault = proxy.fault(b"EXEC" if options else short_owner(mine.owner))
-        # Freed, or lost before: nobody knows, so it is no loss, but an error.
-        with pytest.raises(LockBackendError):
-            await actor.call(backend, "release", mine)
+        # What the second one finds freed, the first has freed.
+        assert await actor.call(backend, "release", mine) is True
         await asyncio.to_thread(fault.wait)
         assert await actor.call(backend, "inspect", name) is None
 

@@ -134,18 +134,20 @@ class Asker:
     def _meet(self, cluster: str, ends: float) -> _Sends[None]:
         """Note a cluster, unless the servers that answer now are of several.
 
-        Another one than before may be the same, restored from a snapshot.
+        Another one than before may be the same, restored from a snapshot: then each of the servers
+        is of it. One that does not answer may still be of the cluster before, and know of locks.
         """
         if self._cluster:
             found = {cluster}
             headers = (("Authorization", self._token),) if self._token else ()
             for endpoint in self._endpoints:
-                probe = replace(_PROBE, headers=headers, only=endpoint)
+                probe, other = replace(_PROBE, headers=headers, only=endpoint), self._cluster
                 with suppress(HttpError, EtcdError):
                     answer = yield probe, min(_left(ends), HURRIED)
                     if answer.status == 200:
-                        found.add(_cluster_of(self._read(answer)))
-            if len(found - {""}) > 1:
+                        other = _cluster_of(self._read(answer)) or cluster
+                found.add(other)
+            if len(found) > 1:
                 raise EtcdError(
                     "the servers are of different clusters, which know nothing of each other's "
                     f"locks: {' and '.join(sorted(found))}"

@@ -53,8 +53,14 @@ def packer(connection: Any) -> Callable[[Iterable[Command]], bytes]:
     except ImportError:
         pack = connection.pack_command
         return lambda commands: b"".join(part for each in commands for part in pack(*each))
-    # redis-py asks each word for its type before it calls the same function.
-    return lambda commands: b"".join(map(pack_command, commands))
+    # redis-py asks each word for its type before it calls the same function. It is given no numbers:
+    # Python runs handlers of signals while it makes a text of one, and hiredis does not expect one
+    # to raise, and crashes the process.
+    return lambda commands: b"".join([pack_command(_texts(each)) for each in commands])
+
+
+def _texts(command: Command) -> Command:
+    return tuple([str(each) if type(each) is int else each for each in command])
 
 
 def one(command: Command) -> Talk[Any]:

@@ -217,6 +217,9 @@ PARKED: list[BaseDatabaseWrapper] = []
 def limited(connection: BaseDatabaseWrapper, limit: float, work: Callable[[], T]) -> T:
     """Do ``work`` on ``connection``, and let it wait ``limit`` seconds at most for the server."""
     if connection.vendor == "sqlite":
+        usual = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
+        if connection.connection is None and usual <= limit:
+            return work()  # which connects, or is kept from it by the guard of a test
         with _busy_limit(connection, limit):
             return work()
     _open(connection, limit)
@@ -323,7 +326,8 @@ def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
 @contextmanager
 def _busy_limit(connection: BaseDatabaseWrapper, limit: float) -> Iterator[None]:
     """Let SQLite wait for other writers for ``limit`` seconds, and then for as long as before."""
-    connection.ensure_connection()
+    if connection.connection is None:
+        connection.ensure_connection()
     raw: Any = connection.connection
     # Asked each time: the program may have set it, in whatever way.
     (before,) = raw.execute("PRAGMA busy_timeout").fetchone()

@@ -92,6 +92,7 @@ class Interruptions(ContractBase):
         while left := sorted(info.name for info in self.backend().held(prefix)):
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
             time.sleep(0.02)
+        time.sleep(0.1)  # what was released in the background lets go of its connections
         gc.collect()
 
     def _interrupted(self, name: str, after: float) -> None:

@@ -1,0 +1,35 @@
+"""Thousands of signals at random moments of blocks, on every store: nothing stays held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from django_distlock.testing.contract.parts import Interruptions
+
+ALIASES = (
+    "locmem",
+    "sqlite",
+    "postgresql",
+    "mariadb",
+    "row-postgresql",
+    "row-mariadb",
+    "redis",
+    "redlock-3",
+    "etcd",
+    "consul",
+    "zookeeper",
+)
+
+
+@pytest.mark.timeout(600)
+# A connection that a driver was about to hand out is collected, and says so.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("alias", [each for each in ALIASES if each in settings.DISTLOCKS])
+def test_a_signal_at_any_moment(alias: str) -> None:
+    many = 30_000 if alias == "locmem" else 2_000
+    sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": many})()
+    sweep.test_a_signal_at_any_moment()
