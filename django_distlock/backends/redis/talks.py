@@ -53,9 +53,9 @@ def packer(connection: Any) -> Callable[[Iterable[Command]], bytes]:
     except ImportError:
         pack = connection.pack_command
         return lambda commands: b"".join(part for each in commands for part in pack(*each))
-    # redis-py asks each word for its type before it calls the same function. It is given no numbers:
-    # Python runs handlers of signals while it makes a text of one, and hiredis does not expect one
-    # to raise, and crashes the process.
+    # redis-py asks each word for its type before it calls the same function. It is given no
+    # numbers: Python runs handlers of signals while it makes a text of one, and where one raises,
+    # hiredis crashes the process.
     return lambda commands: b"".join([pack_command(_texts(each)) for each in commands])
 
 
