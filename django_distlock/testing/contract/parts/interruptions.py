@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import signal
+import sys
 import time
 import types
 from collections.abc import Coroutine, Generator
@@ -79,6 +80,9 @@ class Interruptions(ContractBase):
             with mine:
                 pass
         cycle = (time.perf_counter() - started) / 10
+        # A tracer, such as coverage's, has a mutex that an interruption would leave locked.
+        tracer = sys.gettrace()
+        sys.settrace(None)
         timer = signal.setitimer(signal.ITIMER_REAL, 0)
         chance = random.Random(prefix)  # noqa: S311 - no secret
         before = signal.signal(signal.SIGALRM, _interrupt)
@@ -88,6 +92,7 @@ class Interruptions(ContractBase):
         finally:
             signal.signal(signal.SIGALRM, before)
             signal.setitimer(signal.ITIMER_REAL, *timer)
+            sys.settrace(tracer)
         end = time.monotonic() + self.settles + 5.0
         while left := sorted(info.name for info in self.backend().held(prefix)):
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
