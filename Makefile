@@ -17,8 +17,11 @@ QUICK ?=
 RESULTS ?= bench-results/$(if $(filter-out 0,$(QUICK)),quick,$(shell date -u +%Y-%m-%dT%H%M%SZ))
 RUN := .venv/bin/python
 # Most tests wait for a server or a ttl, so more processes than cores are at work.
-SIDE_BY_SIDE := -m pytest -n 6 --dist loadgroup
-TESTS = $(RUN) $(if $(COVERAGE),-m coverage run )$(SIDE_BY_SIDE)
+# A process that crashes ends the run: what replaced it would begin with the same test.
+SIDE_BY_SIDE := -m pytest -n 6 --dist loadgroup --max-worker-restart 0
+# A test that hangs where no signal reaches it, and so no timeout of pytest's, shows where and ends.
+ENDS := -o faulthandler_timeout=450 -o faulthandler_exit_on_timeout=true
+TESTS = $(RUN) $(if $(COVERAGE),-m coverage run )$(SIDE_BY_SIDE) $(ENDS)
 empty :=
 comma := ,
 

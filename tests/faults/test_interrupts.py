@@ -24,7 +24,7 @@ ALIASES = (
 )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(400)
 # A connection that a driver was about to hand out is collected, and says so.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
