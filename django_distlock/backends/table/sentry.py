@@ -29,6 +29,7 @@ class Watch:
     """A statement under way; ``cut`` tells that its connection was shut for being overdue."""
 
     descriptor: int
+    inode: int
     end: float
     cut: bool = field(default=False)
 
@@ -60,21 +61,25 @@ class _Sentry:
             time.sleep(TICK)
             with self.mutex:
                 now = time.monotonic()
-                for watch in self.watches.values():
-                    if now >= watch.end and not watch.cut:
+                for number, watch in list(self.watches.items()):
+                    if now >= watch.end:
                         watch.cut = True
-                        _shut(watch.descriptor)
+                        _shut(watch)
+                        del self.watches[number]
                 idle = 0 if self.watches else idle + 1
                 if idle > IDLE_TICKS:
                     self.running = False
                     return
 
 
-def _shut(descriptor: int) -> None:
+def _shut(watch: Watch) -> None:
     """Shut the connection of a descriptor that the driver keeps and will close itself."""
     try:
-        with socket.socket(fileno=os.dup(descriptor)) as twin:
-            twin.shutdown(socket.SHUT_RDWR)
+        with socket.socket(fileno=os.dup(watch.descriptor)) as twin:
+            # A signal's handler that raises may end a statement without a word to the sentry; its
+            # connection is closed then, and the number of its descriptor may be a stranger's.
+            if os.fstat(twin.fileno()).st_ino == watch.inode:
+                twin.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # it is closed or not connected already, so nobody waits on it
 
@@ -104,7 +109,8 @@ class within:
         descriptor = descriptor_of(driver_connection)
         self._watch = None
         if descriptor is not None:
-            self._watch = Watch(descriptor, time.monotonic() + seconds)
+            inode = os.fstat(descriptor).st_ino
+            self._watch = Watch(descriptor, inode, time.monotonic() + seconds)
 
     def __enter__(self) -> Watch | None:
         if self._watch is not None:
