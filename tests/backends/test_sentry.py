@@ -1,4 +1,4 @@
-"""The limit on silent servers, where the statement that it was for never said that it was over."""
+"""The limit on silent servers shuts the connection that it was set for, and no other."""
 
 from __future__ import annotations
 
@@ -9,30 +9,40 @@ import time
 from django_distlock.backends.table import sentry
 
 
-def test_what_is_left_of_an_interrupted_statement_shuts_no_other_connection() -> None:
-    """The number of the descriptor is soon a stranger's: of the connection that is made next."""
-    mine, peer = socket.socketpair()
-    others, friend = socket.socketpair()
-    with peer, others, friend:
-        left = sentry.within(mine, 0.3)
-        left.__enter__()  # and a signal's handler raises before the block is entered
-        number = mine.detach()
-        os.dup2(others.fileno(), number)
+def test_the_watch_of_an_interrupted_statement_shuts_no_other_connection() -> None:
+    """The next connection gets the descriptor of the one that was interrupted."""
+    client, server = socket.socketpair()
+    next_client, next_server = socket.socketpair()
+    with server, next_client, next_server:
+        interrupted = sentry.within(client, 0.3)
+        interrupted.__enter__()  # and a signal handler raises before the block is entered
+        number = client.detach()
+        os.dup2(next_client.fileno(), number)
         try:
             end = time.monotonic() + 10
             while any(watch.descriptor == number for watch in sentry._sentry.watches.values()):
-                assert time.monotonic() < end, "it is watched for ever"
+                assert time.monotonic() < end, "it is still watched"
                 time.sleep(0.02)
-            friend.sendall(b"alive")
-            assert others.recv(5) == b"alive"
+            next_server.sendall(b"alive")
+            assert next_client.recv(5) == b"alive"
         finally:
             os.close(number)
 
 
+def test_a_closed_descriptor_is_left_to_the_statement() -> None:
+    client, server = socket.socketpair()
+    with server:
+        duplicate = socket.socket(fileno=os.dup(client.fileno()))
+        os.close(duplicate.fileno())
+        with client, sentry.within(duplicate, 0.3) as watch:
+            assert watch is None
+        duplicate.detach()
+
+
 def test_an_overdue_statement_is_cut() -> None:
-    mine, peer = socket.socketpair()
-    with mine, peer, sentry.within(mine, 0.1) as watch:
-        mine.settimeout(10)
-        assert mine.recv(1) == b""  # as its connection was shut
+    client, server = socket.socketpair()
+    with client, server, sentry.within(client, 0.1) as watch:
+        client.settimeout(10)
+        assert client.recv(1) == b""  # because the connection was shut
         assert watch is not None
         assert watch.cut

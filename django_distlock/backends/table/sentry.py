@@ -76,8 +76,8 @@ def _shut(watch: Watch) -> None:
     """Shut the connection of a descriptor that the driver keeps and will close itself."""
     try:
         with socket.socket(fileno=os.dup(watch.descriptor)) as twin:
-            # A signal's handler that raises may end a statement without a word to the sentry; its
-            # connection is closed then, and the number of its descriptor may be a stranger's.
+            # A signal handler that raises can leave the watch of a statement behind. The connection
+            # is then closed, and its descriptor may belong to another connection.
             if os.fstat(twin.fileno()).st_ino == watch.inode:
                 twin.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -109,7 +109,10 @@ class within:
         descriptor = descriptor_of(driver_connection)
         self._watch = None
         if descriptor is not None:
-            inode = os.fstat(descriptor).st_ino
+            try:
+                inode = os.fstat(descriptor).st_ino
+            except OSError:
+                return  # the descriptor is closed, which the statement will report
             self._watch = Watch(descriptor, inode, time.monotonic() + seconds)
 
     def __enter__(self) -> Watch | None:
