@@ -16,6 +16,7 @@ from django_distlock import (
     lock,
     locks,
 )
+from django_distlock.backends.row import session
 from django_distlock.models import RowSession
 from tests.backends.rowlocks import (
     ROOT,
@@ -45,6 +46,18 @@ def test_a_lock_is_broken_by_ending_its_session(store: str, name: str) -> None:
             assert theirs.fencing_token > lease.fencing_token
             with pytest.raises(LeaseLostError):
                 lease.renew()
+
+
+def test_a_server_that_reports_the_end_of_the_session_is_believed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the closed socket is not seen yet: the lock was not held until the release."""
+    monkeypatch.setattr(session, "_CLOSED", None)
+    lease = taken(name, "row-postgresql")
+    with row_alias("other", "postgresql"):
+        locks["other"].force_release(name)
+    with pytest.raises(LeaseLostError):
+        lease.release()
 
 
 @on_servers

@@ -221,6 +221,7 @@ def test_a_waiter_keeps_its_place_for_longer_than_its_ttl(
     thread = started(lambda: got.append(brief.acquire(wait=LONG)))
     soon(lambda: _line(backend.inspect(name)) == 1)
     (place,) = [each for each in backend._steps.places._all.values() if not each.granted]
+    soon(lambda: place.created > 0)  # the store shows the key before its answer is read
     created = place.created
     time.sleep(2.5)
     mine.release()

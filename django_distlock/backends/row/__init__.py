@@ -248,10 +248,10 @@ class RowBackend(Looks):
                 session.run(
                     lambda: dialect.release(session, claim, long=long), self.command_timeout
                 )
-            except Ended:
-                # One that was there until now has ended with the lock, by this or by itself.
+            except Ended as error:
+                # If only the answer is missing, the lock was held until now, and is free by now.
                 self._drop(session, sound=False)
-                return not lost
+                return not (lost or error.reported)
             except BaseException:
                 self._drop(session, sound=False)
                 raise

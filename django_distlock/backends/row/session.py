@@ -21,7 +21,7 @@ from django.db.utils import DatabaseError, Error, InterfaceError, OperationalErr
 
 from ...descriptors import descriptor_of
 from ..table.connection import _open
-from ..table.errors import Overdue, is_conflict
+from ..table.errors import Overdue, is_conflict, is_session_end
 from ..table.sentry import within
 
 __all__ = ["Ended", "Row", "Session"]
@@ -33,7 +33,15 @@ _CLOSED: int | None = getattr(select, "POLLRDHUP", None)
 
 
 class Ended(OperationalError):
-    """The server has ended the session, and with it the lock."""
+    """The server has ended the session, and with it the lock.
+
+    It is ``reported`` if the server said so in place of an answer: then it did not do what it was
+    asked. A connection that breaks may have taken the answer with it.
+    """
+
+    def __init__(self, message: str, *, reported: bool) -> None:
+        super().__init__(message)
+        self.reported = reported
 
 
 class Session:
@@ -71,7 +79,7 @@ class Session:
             connection.close_if_unusable_or_obsolete()
         used = connection.connection is not None
         if not used and not fresh:
-            raise Ended("the session of the lock has ended")
+            raise Ended("the session of the lock has ended", reported=True)
         try:
             return self._limited(work, limit)
         except Error as error:
@@ -79,7 +87,10 @@ class Session:
                 raise
             connection.close()
             if not fresh:
-                raise Ended(f"the session of the lock has ended: {error}") from error
+                reported = is_session_end(error)
+                raise Ended(
+                    f"the session of the lock has ended: {error}", reported=reported
+                ) from error
             if not used:
                 raise
         return self._limited(work, limit)
@@ -232,13 +243,20 @@ def _last_row(raw: Any) -> Row | None:
 
     An error is raised only then: what is left unread would be the answer to the next question.
     """
+    from psycopg import OperationalError, errors
+
     pgconn, last, failed = raw.pgconn, None, None
     poll = select.poll()
     poll.register(pgconn.socket, select.POLLIN)
     while True:
-        while pgconn.is_busy():
-            poll.poll()
-            pgconn.consume_input()
+        try:
+            while pgconn.is_busy():
+                poll.poll()
+                pgconn.consume_input()
+        except OperationalError:
+            if failed is None:
+                raise
+            break  # the server reported why it would close the connection
         result = pgconn.get_result()
         if result is None:
             break
@@ -246,8 +264,6 @@ def _last_row(raw: Any) -> Row | None:
             failed = result
         last = result
     if failed is not None:
-        from psycopg import errors
-
         raise errors.error_from_result(failed)
     if last is None or not last.ntuples:
         return None

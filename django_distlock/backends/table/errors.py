@@ -6,7 +6,15 @@ from typing import Any
 
 from django.db.utils import OperationalError
 
-__all__ = ["Outrun", "Overdue", "OwnTransaction", "is_conflict", "is_wait_over", "remedy"]
+__all__ = [
+    "Outrun",
+    "Overdue",
+    "OwnTransaction",
+    "is_conflict",
+    "is_session_end",
+    "is_wait_over",
+    "remedy",
+]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
@@ -16,6 +24,9 @@ _MARIADB = {1205, 1213, 1020, 1969}
 # SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
 _SQLITE = {5, 6}
 _SNAPSHOT = 517  # SQLITE_BUSY_SNAPSHOT
+# PostgreSQL: admin shutdown, crash shutdown, the limits on idle transactions, idle sessions and
+# transactions. MariaDB: connection killed. MySQL: disconnected for inactivity.
+_SESSION_END = {"57P01", "57P02", "25P03", "57P05", "25P04", 1927, 4031}
 
 # PostgreSQL's SQLSTATE, MariaDB's number or SQLite's code; a driver that cannot connect has but the
 # text.
@@ -41,8 +52,7 @@ def is_conflict(error: Exception) -> bool:
     if isinstance(error, Outrun):
         return True
     driver: Any = error.__cause__ or error
-    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
-    if state in _SQLSTATES:
+    if _state_of(driver) in _SQLSTATES:
         return True
     code = getattr(driver, "sqlite_errorcode", None)
     if code is not None:
@@ -58,9 +68,19 @@ def is_wait_over(error: Exception) -> bool:
     has a dead lock (1213), a statement's time (1969) and KILL QUERY (1317) as well.
     """
     driver: Any = error.__cause__ or error
-    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     number = driver.args[0] if driver.args else None
-    return state in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969}
+    return _state_of(driver) in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969}
+
+
+def is_session_end(error: Exception) -> bool:
+    """Tell whether the server said that it had ended the session, in place of an answer."""
+    driver: Any = error.__cause__ or error
+    number = driver.args[0] if driver.args else None
+    return _state_of(driver) in _SESSION_END or number in _SESSION_END
+
+
+def _state_of(driver: Any) -> str | None:
+    return getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
 
 
 def remedy(error: Exception, database: str) -> str:
@@ -68,7 +88,7 @@ def remedy(error: Exception, database: str) -> str:
     said = str(error).lower()
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
-    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    state = _state_of(driver)
     code = getattr(driver, "sqlite_errorcode", None)
     known = {state, number, None if code is None else code & 0xFF}
     if "no such table" in said or state == "42P01" or number == 1146:
