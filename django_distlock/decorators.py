@@ -17,6 +17,7 @@ from .exceptions import InvalidLockError, LockNotAcquiredError
 __all__ = [
     "Contention",
     "Decorates",
+    "Name",
     "arguments_of",
     "check_contention",
     "check_fields",
@@ -158,6 +159,15 @@ class Decorates:
                 return done(function(*args, **kwargs), function)
 
         return run
+
+    def _refuse_contention(self) -> None:
+        """Raise InvalidLockError for options that only a decorator heeds."""
+        if self.on_contention != "raise" or self.default is not None:
+            raise InvalidLockError(
+                "on_contention and default are for decorators. 'with' raises LockNotAcquiredError, "
+                "and acquire() returns None",
+                alias=self.using,
+            )
 
     def _instead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a call gives that did not obtain the lock."""

@@ -20,12 +20,13 @@ lost on its way while the store granted the lock.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .clock import Clock
-from .exceptions import LockBackendError, StoreConflictError
+from .exceptions import LockBackendError, StoreConflictError, UnsupportedOperationError
 from .values import Bound, Claim, Grant, Refusal
 
 __all__ = ["Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]
@@ -62,6 +63,8 @@ class Store(Protocol):
     def is_contended(self, claim: Claim) -> bool: ...
     def is_queued(self, claim: Claim) -> bool: ...
     @property
+    def alias(self) -> str: ...
+    @property
     def command_timeout(self) -> float: ...
     @property
     def least_patience(self) -> float: ...
@@ -92,6 +95,30 @@ class Pause(Call):
     """Wait until trying again may help."""
 
     interruptible: ClassVar[bool] = True
+
+
+@dataclass(slots=True)
+class Wait(Pause):
+    """Wait for the holder."""
+
+    def do(self) -> Any:
+        # Django's own rule and its way out, which notebooks use.
+        if _runs_a_loop() and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+            raise UnsupportedOperationError(
+                "The lock is held, and waiting for it here would stop the event loop of this "
+                "thread: use 'async with' or 'await lock.aacquire()'",
+                name=self.name,
+                alias=self.store.alias,
+            )
+        return super(Wait, self).do()
+
+
+def _runs_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Granted(NamedTuple):
@@ -134,7 +161,7 @@ def acquire(
         if (left is None or left > 0) and store.is_contended(claim):
             # Else who has just released it would be before those who wait, again and again.
             turn = _at_most(left, QUEUE_LIMIT, None)
-            told = yield Pause(store, "queue", (claim, turn, left), claim.name)
+            told = yield Wait(store, "queue", (claim, turn, left), claim.name)
             asked = clock()
         while True:
             answer = None if isinstance(told, bool) else told
@@ -167,11 +194,12 @@ def acquire(
             told = False
             if isinstance(answer, Refusal) and answer.queue:
                 turn = _at_most(left, QUEUE_LIMIT, answer)
-                told = yield Pause(store, "queue", (claim, turn, left), claim.name)
+                told = yield Wait(store, "queue", (claim, turn, left), claim.name)
             if not told:
                 sleeps = sleeps or iter(delays)
                 seconds = _at_most(left, next(sleeps), answer)
-                yield Pause(store, "pause", (claim, seconds), claim.name)
+                step = Wait if isinstance(answer, Refusal) else Pause
+                yield step(store, "pause", (claim, seconds), claim.name)
             asked = clock()
     except GeneratorExit:
         # Nobody drives us any more, so no step of ours would be carried out.
@@ -269,7 +297,13 @@ def run(flow: Flow[T]) -> T:
 
 
 async def arun(flow: Flow[T]) -> T:
-    """Drive a flow on the running event loop."""
+    """Drive a flow on the running event loop, which is asyncio's."""
+    if not _runs_a_loop():
+        flow.close()
+        raise UnsupportedOperationError(
+            "The asynchronous calls need a running event loop of asyncio (or uvloop); under trio "
+            "call the synchronous ones in a thread"
+        )
     resume: Callable[[Any], Step] = flow.send
     answer: Any = None
     try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
-from .decorators import Contention, Decorates, check_contention
+from .decorators import Contention, Decorates, Name, check_contention
 from .durations import UNSET, Wait, check_wait
 from .exceptions import InvalidLockError
 from .flow import Flow
 from .guard import Guard, leave_all
 from .handler import locks
 from .lease import Lease
-from .lock import Lock, Name, lock
+from .lock import Lock, MemberOptions, lock
 
 __all__ = ["LockGroup", "lock_all"]
 
@@ -32,6 +32,8 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
 
     def __post_init__(self) -> None:
         check_contention(self.on_contention, alias=self.using)
+        for member in self.locks:
+            member._refuse_contention()
 
     def _leases(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
         return [got[place] for place, _ in self._in_order()] if got else got
@@ -50,7 +52,8 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         return [member.name for member in self.locks]
 
     def _bound_to(self, arguments: Mapping[str, Any]) -> LockGroup:
-        return replace(self, locks=tuple(each._bound_to(arguments) for each in self.locks))
+        members = tuple(each._bound_to(arguments) for each in self.locks)
+        return replace(self, locks=members, on_contention="raise", default=None)
 
     def _in_order(self) -> list[tuple[int, Lock]]:
         """Return the members in the order of acquiring, which is the same in every process.
@@ -70,12 +73,12 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         return [(place, member) for _, place, member in keyed]
 
     def _obtain(self, wait: Wait, until: str | None) -> Flow[tuple[Lease, ...]]:
+        self._refuse_contention()
         members = self._in_order()
         if not members:
             return ()
         backend = locks[members[0][1].using]
-        patience = next(w for w in (wait, self.wait, backend.conf.wait) if w is not UNSET)
-        patience = check_wait(patience, alias=backend.alias)
+        patience = self._patience(wait)
         deadline = None if patience is None else backend.clock() + patience
         got: dict[int, Lease] = {}
         try:
@@ -93,6 +96,19 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
             raise
         return tuple(got[place] for place in range(len(self.locks)))
 
+    def _patience(self, wait: Wait) -> float | None:
+        """Return the wait of the call, or else the group's, or else the shortest of a member."""
+        given = self.wait if wait is UNSET else wait
+        if given is not UNSET:
+            return check_wait(given, alias=self.using)
+        waits = [
+            locks[member.using].conf.wait
+            if member.wait is UNSET
+            else check_wait(member.wait, alias=member.using)
+            for member in self.locks
+        ]
+        return min((each for each in waits if each is not None), default=None)
+
 
 def lock_all(
     *names: str | Lock,
@@ -101,16 +117,25 @@ def lock_all(
     on_contention: Contention = "raise",
     default: Any = None,
     cancel_on_lost: bool = False,
-    **options: Any,
+    **options: Unpack[MemberOptions],
 ) -> LockGroup:
     """Return several locks as one: all are obtained or none, within one ``wait``.
 
     ``names`` are names or Locks, which may be of different aliases; they are acquired in one order
     everywhere, so that two groups cannot wait for each other. A block gets the tuple of leases in
     the order given. With ``cancel_on_lost`` the loss of any of them cancels the body of
-    ``async with``, else that of a Lock that was made with it. The other options are those of
-    `lock`, for the members given by name. Raises InvalidLockError when a lock is given twice.
+    ``async with``, else that of a Lock that was made with it. Without a ``wait`` it is the
+    shortest one of the members. The other options are those of `lock`, for the members given by
+    name. Raises InvalidLockError when a lock is given twice, and for options that no member heeds.
     """
+    if names and all(isinstance(each, Lock) for each in names):
+        idle = [*options, *(["using"] if using != "default" else [])]
+        if idle:
+            raise InvalidLockError(
+                f"lock_all() was given Lock objects only, so {', '.join(idle)} would have no "
+                "effect: give the options to lock()",
+                alias=using,
+            )
     members = tuple(
         each if isinstance(each, Lock) else lock(each, using=using, **options) for each in names
     )

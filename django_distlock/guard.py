@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from django.db import transaction
 
 from . import blocks, flow
 from .cancel import CancelScope
+from .decorators import Decorates, Name, is_coroutine
 from .durations import UNSET, Wait
 from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
 from .flow import Flow
@@ -24,6 +25,8 @@ __all__ = ["Guard", "leave_all"]
 logger = logging.getLogger("django_distlock")
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Entered: TypeAlias = tuple[T, Sequence[CancelScope]]
 """What a block got, and what cancels its body when that is lost."""
@@ -89,9 +92,11 @@ class Guard(ABC, Generic[T]):
 
         ``wait`` is 0 (try once), seconds or a timedelta, or None (for ever), and overrides the
         lock's own. ``until="commit"`` ties the release to the end of the transaction that is open
-        now. Raises AlreadyHeldError, LockInTransactionError, InvalidLockError, or
-        LockBackendError when the store failed.
+        now. Keep what is returned: a lease that is dropped is not renewed any more. Raises
+        AlreadyHeldError, LockInTransactionError, InvalidLockError, or LockBackendError when the
+        store failed.
         """
+        self._refuse_cancelling()
         try:
             return flow.run(self._obtain(wait, until))
         except LockNotAcquiredError:
@@ -99,6 +104,7 @@ class Guard(ABC, Generic[T]):
 
     async def aacquire(self, *, wait: Wait = UNSET) -> T | None:
         """Acquire as `acquire`."""
+        self._refuse_cancelling()
         try:
             got = await flow.arun(self._obtain(wait, None))
         except LockNotAcquiredError:
@@ -110,17 +116,20 @@ class Guard(ABC, Generic[T]):
                 lease._hold.returned = True
         return got
 
-    # -- as a block --------------------------------------------------------------------------------
-
-    def __enter__(self) -> T:
+    def _refuse_cancelling(self) -> None:
         if self._cancels():
             name, alias = self._label()
             raise InvalidLockError(
-                "cancel_on_lost needs 'async with': a thread cannot be cancelled. "
-                "Call lease.check() between the steps of the work",
+                "cancel_on_lost needs 'async with lock(...)', whose body it cancels: a thread "
+                "cannot be cancelled. Call lease.check() between the steps of the work",
                 name=name,
                 alias=alias,
             )
+
+    # -- as a block --------------------------------------------------------------------------------
+
+    def __enter__(self) -> T:
+        self._refuse_cancelling()
         # Nothing is called between the grant and the `try`, here as in `__exit__`: each call is a
         # place at which Python lets a signal's handler in, and that may raise.
         entered: Entered[T] | None = None
@@ -233,15 +242,63 @@ class Guard(ABC, Generic[T]):
         finally:
             raised = None  # it refers to this frame: see flow.run
 
-    @contextmanager
-    def atomic(self, using: str | None = None) -> Iterator[T]:
+    def atomic(self, using: str | None = None) -> Atomic[T]:
         """Hold the lock around a transaction: commit first, release after.
 
-        ``using`` is the database alias of the transaction. A lease lost in the body rolls the
-        transaction back. Raises RuntimeError inside another transaction, whose commit would come
-        too late.
+        A block or a decorator, as the lock itself. ``using`` is the database alias of the
+        transaction. A lease lost in the body rolls the transaction back. Raises RuntimeError
+        inside another transaction, whose commit would come too late.
         """
+        return Atomic(self, using)
+
+    @contextmanager
+    def _around_transaction(self, using: str | None) -> Iterator[T]:
         with self as got, transaction.atomic(using=using, durable=True):
             yield got
             for lease in self._leases(got):
                 lease.check()
+
+
+class Atomic(Decorates, Generic[T]):
+    """A guard with a transaction inside it; made by `Guard.atomic`."""
+
+    __slots__ = ("_database", "_entered", "_guard", "default", "on_contention", "using")
+
+    def __init__(self, guard: Any, database: str | None) -> None:
+        self._guard = guard
+        self._database = database
+        self._entered: list[AbstractContextManager[T]] = []
+        self.using = guard.using
+        self.on_contention = guard.on_contention
+        self.default = guard.default
+
+    def _names(self) -> list[Name]:
+        names: list[Name] = self._guard._names()
+        return names
+
+    def _bound_to(self, arguments: Mapping[str, Any]) -> Atomic[T]:
+        return Atomic(self._guard._bound_to(arguments), self._database)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return ``function``, a synchronous one, run in a transaction under the lock."""
+        if is_coroutine(function):
+            raise InvalidLockError(
+                f"{function!r} is a coroutine function, and Django has no asynchronous "
+                "transactions: decorate the synchronous function that has the transaction",
+                alias=self.using,
+            )
+        return super().__call__(function)
+
+    def __enter__(self) -> T:
+        block = self._guard._around_transaction(self._database)
+        got: T = block.__enter__()
+        self._entered.append(block)
+        return got
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._entered.pop().__exit__(exc_type, exc, tb)

@@ -25,7 +25,17 @@ from .worker import callbacks
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-__all__ = ["Hold", "Me", "Party", "State", "find", "of_same_flow", "party"]
+__all__ = [
+    "Hold",
+    "Index",
+    "Me",
+    "Party",
+    "State",
+    "find",
+    "of_same_flow",
+    "party",
+    "take_dropped",
+]
 
 Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 Me: TypeAlias = tuple[Party, int, int]
@@ -96,6 +106,7 @@ class Hold:
         "flow",
         "granted",
         "in_flight",
+        "index",
         "label",
         "marks",
         "max_hold",
@@ -151,7 +162,8 @@ class Hold:
         self.party = weakref.ref(who)
         self.marks: list[int] = []
         self.mark()
-        _enter((id(self.backend), self.claim.key, id(who), self.flow), self)
+        self.index = (id(self.backend), self.claim.key, id(who), self.flow)
+        _enter(self)
 
     def mark(self) -> None:
         """Mark the context of the calling thread, which acquired the lock, perhaps once more.
@@ -196,7 +208,9 @@ class Hold:
                 return False
             self.reason = reason
             self.state = to
-            return True
+        if to is not State.RELEASING:
+            _forget(self)
+        return True
 
     def leave(self, before: State, to: State, reason: str) -> bool:
         """Go to a last state without a release of which anybody is told, and tell of that."""
@@ -288,25 +302,42 @@ class Hold:
 
 
 # By the backend, not the alias: in tests another one may stand in for the alias for a while.
-_Index: TypeAlias = tuple[int, str, int, int]
-
+Index: TypeAlias = tuple[int, str, int, int]
 
 # Swept now and then, as a WeakValueDictionary costs several times as much at each lock, and so does
 # any callback, in which an interruption would be lost besides.
-_registry: dict[_Index, weakref.ref[Hold]] = {}
+_registry: dict[Index, weakref.ref[Hold]] = {}
 _mutex = threading.RLock()  # a finalizer may come while its thread is inside
 _bound = 64  # entries after which those are taken out that refer to nothing any more
 
 
-def _enter(index: _Index, hold: Hold) -> None:
+def _enter(hold: Hold) -> None:
     global _bound
     with _mutex:
-        _registry[index] = weakref.ref(hold)
+        _registry[hold.index] = weakref.ref(hold)
         if len(_registry) > _bound:
             for each, ref in list(_registry.items()):
                 if ref() is None:
                     _registry.pop(each, None)
             _bound = max(64, 2 * len(_registry))
+
+
+def _forget(hold: Hold) -> None:
+    """Take out a hold that is over, so that only dropped ones are left to be swept."""
+    with _mutex:
+        ref = _registry.get(hold.index)
+        if ref is not None and ref() is hold:
+            del _registry[hold.index]
+
+
+def take_dropped(index: Index) -> bool:
+    """Take out a hold to which nothing refers any more; tell whether it was never released."""
+    with _mutex:
+        ref = _registry.get(index)
+        if ref is None or ref() is not None:
+            return False
+        del _registry[index]
+        return True
 
 
 def find(backend: BaseLockBackend, key: str, me: Me | None = None) -> Hold | None:

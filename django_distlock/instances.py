@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from django.db.models import Model
 
 from .exceptions import InvalidLockError
-from .lock import Lock, lock
+from .lock import Lock, LockOptions, lock
 
 __all__ = ["lock_for"]
 
 
-def lock_for(instance: Any, **options: Any) -> Lock:
+def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock:
     """Return a lock named after a saved model instance: app label, model and primary key.
 
     Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
@@ -33,5 +33,5 @@ def lock_for(instance: Any, **options: Any) -> Lock:
         words = [word.replace("\\", r"\\").replace(",", r"\,") for word in words]
     # The concrete model, so that a proxy or a deferred instance names the same row's lock.
     meta = (instance._meta.concrete_model or type(instance))._meta
-    given = {"label": f"{meta.label_lower}:{{pk}}", **options}
-    return lock(f"{meta.label_lower}:{','.join(words)}", **given)
+    options.setdefault("label", f"{meta.label_lower}:{{pk}}")
+    return lock(f"{meta.label_lower}:{','.join(words)}", **options)

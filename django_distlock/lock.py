@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
 from . import flow, held, transactions
-from .decorators import Contention, Decorates, check_contention, fill
+from .decorators import Contention, Decorates, Name, check_contention, fill
 from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import (
     AlreadyHeldError,
@@ -38,11 +38,9 @@ if TYPE_CHECKING:
 
     from .backends.base import BaseLockBackend
 
-__all__ = ["Lock", "lock"]
+__all__ = ["Lock", "LockOptions", "MemberOptions", "lock"]
 
 logger = logging.getLogger("django_distlock")
-
-Name = str | Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
@@ -94,9 +92,12 @@ class Lock(Guard[Lease], Decorates):
 
     def _filled(self, name: str, **others: Any) -> Lock:
         """Return the lock ``name``, which metrics call by our template."""
-        return replace(self, name=name, label=self.label or label_of(self.name), **others)
+        label = self.label or label_of(self.name)
+        # Whoever fills the name heeds these two.
+        return replace(self, name=name, label=label, on_contention="raise", default=None, **others)
 
     def _obtain(self, wait: Wait, until: str | None, owner: str | None = None) -> Flow[Lease]:
+        self._refuse_contention()
         given = self.wait if wait is UNSET else wait
         if given is UNSET:
             patience = locks[self.using].conf.wait
@@ -122,6 +123,13 @@ class Lock(Guard[Lease], Decorates):
         ttl = backend.conf.ttl  # judged with the settings
         if self.ttl is not UNSET:
             ttl = check_ttl(self.ttl, name=name, alias=self.using, longest=backend.longest_ttl)
+        max_hold = self._max_hold(backend)
+        if max_hold is not None and max_hold < ttl:
+            raise InvalidLockError(
+                f"max_hold must not be shorter than the ttl: got {max_hold:g} s and {ttl:g} s",
+                name=name,
+                alias=self.using,
+            )
         note = self._note(name, backend)
         key = backend.key(name)
         kept = (yield Ask(lambda: transactions.kept((id(backend), key)))) if is_pending() else None
@@ -158,6 +166,7 @@ class Lock(Guard[Lease], Decorates):
                 after = answer.remaining
                 yield self._told(lock_contended, name, waited=waited, retry_after=after)
             raise self._refused(backend, claim, answer, patience)
+        hold = None
         try:
             waited = backend.clock() - started
             hold = Hold(
@@ -166,13 +175,15 @@ class Lock(Guard[Lease], Decorates):
                 answer,
                 acquired=started + waited,
                 renewing=backend.conf.renew if self.renew is UNSET else self.renew,
-                max_hold=self._max_hold(backend),
+                max_hold=max_hold,
                 label=self.label,
                 me=me,
             )
             lease = Lease(hold)
             watchdog.watch(hold)
         except BaseException:
+            if hold is not None:
+                hold.move(State.ACTIVE, State.RELEASED)
             abandon(backend, claim, place)  # interrupted, and granted already
             raise
         try:
@@ -294,6 +305,27 @@ class Lock(Guard[Lease], Decorates):
 
 def _is_on(hold: object, backend: BaseLockBackend, key: str) -> TypeGuard[Hold]:
     return isinstance(hold, Hold) and hold.backend is backend and hold.claim.key == key
+
+
+class MemberOptions(TypedDict, total=False):
+    """The options of `lock` that concern one of several locks."""
+
+    ttl: Duration | Unset
+    renew: bool | Unset
+    reentrant: bool | Unset
+    max_hold: Wait
+    metadata: Mapping[str, Any] | None
+    label: str | None
+
+
+class LockOptions(MemberOptions, total=False):
+    """The options of `lock`."""
+
+    using: str
+    wait: Wait
+    on_contention: Contention
+    default: Any
+    cancel_on_lost: bool
 
 
 def lock(

@@ -13,18 +13,20 @@ import itertools
 import logging
 import os
 import threading
+import warnings
 import weakref
 from collections import defaultdict
 from functools import partial
+from typing import TypeAlias
 
 from . import clock
 from .backends.base import BaseLockBackend
 from .clock import Clock
 from .flow import drift
-from .held import Hold, State
+from .held import Hold, Index, State, take_dropped
 from .signals import heard, lock_failed, lock_renewed
-from .values import Claim
-from .worker import Worker, begin
+from .values import Claim, Note
+from .worker import Worker, begin, events
 
 __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 
@@ -36,11 +38,15 @@ PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's
 STEPS = 20  # of that third: those due in the same step are renewed together, at its beginning
 
 
+_Entry: TypeAlias = "tuple[float, int, weakref.ref[Hold], tuple[Index, Claim, str, bool]]"
+"""When it is due, its number, the hold, and what is to be known of a hold that is gone."""
+
+
 class Schedule:
     """When each hold is to be renewed or given up: pure, told the time by its caller."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, weakref.ref[Hold]]] = []
+        self._heap: list[_Entry] = []
         self._order = itertools.count()
         self._bound = 64
 
@@ -48,7 +54,8 @@ class Schedule:
         """Look at ``hold`` at ``due``, not when it was said before; tell if it is the next."""
         hold.entry = number = next(self._order)
         heap = self._heap
-        heapq.heappush(heap, (due, number, weakref.ref(hold)))
+        what = (hold.index, hold.claim, hold.backend.alias, hold.renewing)
+        heapq.heappush(heap, (due, number, weakref.ref(hold), what))
         soonest = heap[0][1] == number
         if len(heap) > self._bound:
             self._sweep()
@@ -57,7 +64,7 @@ class Schedule:
     def _sweep(self) -> None:
         # Released holds stay in the heap until due; now and then all of them are taken out.
         old, self._heap = self._heap, []  # what a finalizer adds meanwhile is kept
-        self._heap += [entry for entry in old if _valid(entry[2](), entry[1])]
+        self._heap += [entry for entry in old if _watched(entry) is not None]
         heapq.heapify(self._heap)
         self._bound = max(64, 2 * len(self._heap))
 
@@ -65,9 +72,10 @@ class Schedule:
         """Take out what is first but was released, so that what is next due is still watched."""
         while self._heap:
             first = heapq.heappop(self._heap)
-            if _valid(first[2](), first[1]):
+            if _watched(first) is not None:
                 heapq.heappush(self._heap, first)  # a finalizer may have added another meanwhile
-                return
+                break
+        self._bound = min(self._bound, max(64, 2 * len(self._heap)))
 
     def next_due(self) -> float | None:
         """Return when something is due, or None when nothing is watched."""
@@ -77,15 +85,33 @@ class Schedule:
         """Take out and return the holds that are due."""
         holds = []
         while self._heap and self._heap[0][0] <= now:
-            _, number, ref = heapq.heappop(self._heap)
-            hold = ref()
-            if hold is not None and _valid(hold, number):
+            hold = _watched(heapq.heappop(self._heap))
+            if hold is not None:
                 holds.append(hold)
         return holds
 
 
-def _valid(hold: Hold | None, entry: int) -> bool:
-    return hold is not None and hold.state is State.ACTIVE and hold.entry == entry
+def _watched(entry: _Entry) -> Hold | None:
+    """Return the hold of an entry, unless it is over or has an entry made since."""
+    _, number, ref, (index, claim, alias, renewing) = entry
+    hold = ref()
+    if hold is not None:
+        return hold if hold.state is State.ACTIVE and hold.entry == number else None
+    # Found here, not by a finalizer: in those an interruption is lost.
+    if take_dropped(index) and renewing:
+        events.submit(partial(_tell_of_drop, claim, alias))
+    return None
+
+
+def _tell_of_drop(claim: Claim, alias: str) -> None:
+    """Warn of a lease whose holder meant to have it renewed, and keeps no reference to it."""
+    text = (
+        f"Lock {claim.name!r:.200} of alias {alias!r} was dropped without a release, so it is not "
+        "renewed and ends with its ttl: keep the lease, or use 'with'. "
+        f"Acquired by {Note.loads(claim.note).holder}"
+    )
+    logger.warning("%s", text)
+    warnings.warn(text, ResourceWarning, stacklevel=2)
 
 
 def wants_renewal(hold: Hold, now: float) -> bool:

@@ -16,6 +16,7 @@ from django.views import View
 
 from .. import flow
 from ..decorators import (
+    Name,
     arguments_of,
     check_fields,
     check_function,
@@ -32,7 +33,7 @@ from ..exceptions import (
 )
 from ..holder import taken_by
 from ..lease import Lease
-from ..lock import Lock, Name, lock
+from ..lock import Lock, lock
 from .answers import STATUSES, answer, retry_after
 from .atomic import (
     atomically,

@@ -201,7 +201,7 @@ def in_a_transaction(store: str) -> None:
 
 def private(backend: TableBackend) -> object:
     """Return the session of the idle connection that a backend keeps for locks in transactions."""
-    (idle,) = backend._connections._idle
+    ((_, idle),) = backend._connections._idle._all
     with idle.cursor() as cursor:
         cursor.execute(WHO[idle.vendor])
         return cursor.fetchone()[0]

@@ -167,6 +167,31 @@ def test_the_table_backend_has_no_waiting_room(alias: str, name: str) -> None:
     assert backend.notifies is False
 
 
+@pytest.mark.parametrize("kind", ["table", "version"])
+def test_a_pooler_that_django_was_not_told_of_is_found(
+    store: str, pooler: PgBouncer, kind: str, name: str
+) -> None:
+    """Session locks would be left behind in its sessions, in the way of all other clients."""
+    settings = pooler.settings(connections.settings[store]["NAME"])
+    del settings["DISABLE_SERVER_SIDE_CURSORS"]
+    with (
+        database_alias("untold", settings),
+        lock_alias("untold", BACKEND=KINDS[kind], LOCATION="untold") as alias,
+    ):
+
+        def wait() -> None:
+            with lock(name, using=alias, wait=20):
+                pass
+
+        with lock(name, using=alias):
+            waiter = Elsewhere(wait).start()
+            time.sleep(0.1)
+        waiter.result()
+        assert locks[alias].notifies is False
+        advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+        assert one_value("postgresql", advisory) == 0
+
+
 @pytest.mark.parametrize("kind", ["row"])
 def test_row_locks_that_use_up_the_pooler_are_explained(alias: str, name: str) -> None:
     leases = [taken(f"{name}:{number}") for number in range(SESSIONS)]

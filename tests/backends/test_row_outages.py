@@ -15,7 +15,9 @@ from django_distlock import (
     LeaseLostError,
     LockBackendError,
     lock,
+    locks,
 )
+from django_distlock.backends.row import RowBackend, pool
 from django_distlock.values import Claim, Grant
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import (
@@ -171,3 +173,17 @@ def test_an_owner_whose_session_has_ended_is_granted_the_lock_anew(
     assert isinstance(again, Grant)
     assert again.fencing_token > first.fencing_token
     assert backend.release(claim)
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_an_idle_session_is_closed_in_the_end(
+    store: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "IDLE", 0.05)
+    with row_alias("brief", store):
+        taken(name, "brief").release()
+        backend = locks["brief"]
+        assert isinstance(backend, RowBackend)
+        assert soon(lambda: not backend._pool._idle._all)
+        with lock(name, using="brief"):
+            pass

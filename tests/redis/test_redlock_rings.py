@@ -35,11 +35,15 @@ def backend() -> RedlockBackend:
     return found
 
 
-async def once(way: str, wait: float = 0) -> None:
-    """Take and free the lock, here or on this event loop."""
-    if way == "async":
+def once(way: str, wait: float = 0) -> None:
+    """Take and free the lock, in this thread or on an event loop."""
+
+    async def on_a_loop() -> None:
         async with own(wait):
             pass
+
+    if way == "async":
+        asyncio.run(on_a_loop())
     else:
         with own(wait):
             pass
@@ -47,7 +51,7 @@ async def once(way: str, wait: float = 0) -> None:
 
 def start(way: str) -> threading.Thread:
     """Have a thread wait for the lock, in either world."""
-    thread = threading.Thread(target=lambda: asyncio.run(once(way, 20.0)))
+    thread = threading.Thread(target=lambda: once(way, 20.0))
     thread.start()
     return thread
 
@@ -178,14 +182,14 @@ class TestRings:
     ) -> None:
         monkeypatch.setattr(ring, "IDLE", 0)
         monkeypatch.setattr(aring, "IDLE", 0)
-        asyncio.run(once(way))
+        once(way)
         assert not backend()._rings._idle
         assert not any(loop._idle for _, loop, _ in backend()._arings._loops._loops.values())
 
     @pytest.mark.parametrize("verb", ["receive", "wait"])
     def test_an_operation_that_is_interrupted(self, verb: str) -> None:
         """Close its ring, on which answers are owed that nobody will read; leave no lock."""
-        asyncio.run(once("sync"))
+        once("sync")
         interrupted = mock.patch.object(Wire, verb, side_effect=KeyboardInterrupt)
         if verb == "receive":
             with interrupted, pytest.raises(KeyboardInterrupt):
@@ -208,7 +212,7 @@ class TestRings:
             assert len(seen) == 1
             holder.release()
         soon(lambda: not own().locked())
-        asyncio.run(once("sync", 5.0))
+        once("sync", 5.0)
 
     def test_a_backend_closed_while_somebody_waits(self, way: str) -> None:
         """Have the waiter's ring closed when it is given back."""

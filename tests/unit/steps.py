@@ -26,6 +26,7 @@ class NoStore:
     queues: bool = False
     command_timeout: float = 5.0
     least_patience: float = LEAST_PATIENCE
+    alias: str = "test"
 
     def is_contended(self, claim: Claim) -> bool:
         return False

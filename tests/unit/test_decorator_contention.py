@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from django_distlock import (
     AlreadyHeldError,
@@ -163,3 +164,82 @@ def test_a_group_decorates_as_well(backend: UnitBackend) -> None:
 
 def never_of_x(x: int) -> None:
     pytest.fail("ran without the lock")
+
+
+# -- where there is no call to answer --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"on_contention": "skip"}, {"default": 7}], ids=str)
+def test_without_a_decorator_these_options_are_refused(
+    backend: UnitBackend, options: dict[str, Any]
+) -> None:
+    mine = lock("a", using=backend.alias, **options)
+    group = lock_all("a", using=backend.alias, **options)
+
+    async def entered(guard: Any) -> None:
+        async with guard:
+            pytest.fail("it heeded what it cannot heed")
+
+    for guard in (mine, group):
+        with pytest.raises(InvalidLockError, match="for decorators"), guard:
+            pytest.fail("it heeded what it cannot heed")
+        with pytest.raises(InvalidLockError, match="for decorators"):
+            guard.acquire()
+        with pytest.raises(InvalidLockError, match="for decorators"):
+            asyncio.run(guard.aacquire())
+        with pytest.raises(InvalidLockError, match="for decorators"):
+            asyncio.run(entered(guard))
+    assert backend.calls == []
+
+
+def test_cancel_on_lost_has_no_body_to_cancel_by_hand(backend: UnitBackend) -> None:
+    options: dict[str, Any] = {"using": backend.alias, "cancel_on_lost": True}
+    for guard in (lock("a", **options), lock_all("a", **options)):
+        with pytest.raises(InvalidLockError, match="async with"):
+            guard.acquire()
+        with pytest.raises(InvalidLockError, match="async with"):
+            asyncio.run(guard.aacquire())
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["own", "of the settings"])
+def test_max_hold_below_the_ttl_is_refused(backend: UnitBackend, late: bool) -> None:
+    ttl = {} if late else {"ttl": 60}
+    with pytest.raises(InvalidLockError, match="max_hold must not be shorter"):
+        lock("a", using=backend.alias, max_hold=5, **ttl).acquire()  # type: ignore[arg-type]
+    assert backend.calls == []
+    with lock("a", using=backend.alias, max_hold=60, ttl=60):
+        pass
+
+
+# -- with a transaction inside ---------------------------------------------------------------------
+
+
+def test_atomic_decorates_with_the_name_filled(backend: UnitBackend) -> None:
+    """Its name was the template itself: one lock for all invoices."""
+    seen: list[object] = []
+
+    @lock("invoice:{pk}", using=backend.alias).atomic()
+    def pay(pk: int) -> str:
+        seen.append((backend.holds(f"invoice:{pk}"), connection.in_atomic_block))
+        return "paid"
+
+    assert [pay(1), pay(pk=2)] == ["paid", "paid"]
+    assert seen == [(True, True), (True, True)]
+    assert not backend.holds("invoice:1")
+    assert {name for _, name in backend.calls} == {"invoice:1", "invoice:2"}
+
+
+def test_atomic_heeds_what_a_decorator_heeds(held: Held) -> None:
+    def pay(name: str) -> str:
+        return "ran without the lock"
+
+    skipping = lock("{name}", **held.options, on_contention="skip", default="skipped").atomic()
+    assert skipping(pay)("a") == "skipped"
+    with pytest.raises(InvalidLockError, match="'other'"):
+        lock("{other}", **held.options).atomic()(pay)
+
+
+def test_atomic_decorates_no_coroutine_function(backend: UnitBackend) -> None:
+    with pytest.raises(InvalidLockError, match="asynchronous transactions"):
+        lock("a", using=backend.alias).atomic()(anever)

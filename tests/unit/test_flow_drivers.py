@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from django_distlock import flow
+from django_distlock import Lease, flow, lock
 from django_distlock.backoff import delays
-from django_distlock.exceptions import LockBackendError, LockError
+from django_distlock.exceptions import LockBackendError, LockError, UnsupportedOperationError
 from django_distlock.flow import Call, Flow, Granted, Pause, arun, finish, run
 from django_distlock.values import Claim, Refusal
 
@@ -27,6 +27,7 @@ from .tools import (
     VirtualClock,
     claim_of,
     eventually,
+    in_thread,
     opened,
     without_gc,
 )
@@ -337,3 +338,39 @@ def test_a_failed_arun_keeps_nothing_of_its_caller_alive(backend: UnitBackend) -
 
     assert asyncio.run(main()) is None
     gc.collect()
+
+
+# -- loops that are not there, or must not stop ----------------------------------------------------
+
+
+def test_without_a_loop_of_asyncio_it_says_so(backend: UnitBackend) -> None:
+    """As under trio, whose own message names neither us nor a way out."""
+    mine = lock("a", using=backend.alias)
+    with pytest.raises(UnsupportedOperationError, match="asyncio"):
+        mine.aacquire().send(None)
+    assert backend.calls == []
+
+
+def test_a_synchronous_wait_does_not_stop_the_loop(
+    backend: UnitBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for ever where the holder is a task of the same loop."""
+    lease = in_thread(lock("a", using=backend.alias).acquire)
+    assert lease is not None
+
+    async def main(wait: float) -> Lease | None:
+        return lock("a", using=backend.alias).acquire(wait=wait)
+
+    with pytest.raises(UnsupportedOperationError, match="async with") as caught:
+        asyncio.run(main(LIMIT))
+    assert (caught.value.name, caught.value.alias) == ("a", backend.alias)
+    assert asyncio.run(main(0)) is None  # which does not wait
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    assert asyncio.run(main(0.01)) is None
+    lease.release()
+
+    async def free() -> bool:
+        with lock("a", using=backend.alias, wait=LIMIT):
+            return backend.holds("a")
+
+    assert asyncio.run(free())

@@ -21,6 +21,7 @@ from django_distlock import (
     lock,
     lock_all,
 )
+from django_distlock.durations import UNSET
 from django_distlock.flow import Call
 
 from .tools import LIMIT, Down, Gate, UnitBackend, eventually, in_thread, opened
@@ -344,3 +345,41 @@ def test_the_loss_of_another_member_does_not_cancel(backend: UnitBackend) -> Non
         asyncio.run(body())
     assert caught.value.name == "a"
     assert ended == [True]
+
+
+# -- options that would do nothing -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{"ttl": 5}, {"renew": False}, {"metadata": {}}, {"using": "other"}], ids=str
+)
+def test_options_that_no_member_heeds_are_refused(options: dict[str, Any]) -> None:
+    (named,) = options
+    with pytest.raises(InvalidLockError, match=named):
+        lock_all(lock("a"), lock("b"), **options)
+    lock_all("a", lock("b"), **options)
+    lock_all(**options)  # a list of names may be empty
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    for members in (("a",), (lock("a"),)):
+        with pytest.raises((TypeError, InvalidLockError), match="tll"):
+            lock_all(*members, tll=7)  # type: ignore[call-arg]
+
+
+def test_a_member_that_answers_contention_itself_is_refused() -> None:
+    with pytest.raises(InvalidLockError, match="decorators"):
+        lock_all("a", lock("b", on_contention="skip"))
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"), [((5, 0, 7), 0), ((None, 3), 3), ((None, None), None), ((), 10)]
+)
+def test_without_a_wait_of_its_own_it_waits_as_its_least_patient_member(
+    backend: UnitBackend, waits: tuple[float | None, ...], expected: float | None
+) -> None:
+    members = [lock(f"{at}", using=backend.alias, wait=wait) for at, wait in enumerate(waits)]
+    group = lock_all(*members) if members else lock_all("a", using=backend.alias)
+    assert group._patience(UNSET) == expected
+    assert group._patience(4) == 4
+    assert lock_all("a", *members, wait=2)._patience(UNSET) == 2

@@ -228,3 +228,19 @@ def test_what_stands_in_an_open_transaction_waits_for_its_end(backend: UnitBacke
     assert hold.renewing, "only put off"
     transaction.is_open = False
     assert wants_renewal(hold, backend.clock())
+
+
+def test_after_a_peak_it_sweeps_early_again(backend: UnitBackend) -> None:
+    schedule = Schedule()
+    for number in range(1000):
+        hold = make_hold(backend, f"{number}")
+        schedule.add(hold, 1.0)
+        hold.move(State.ACTIVE, State.RELEASED)
+    kept = [make_hold(backend, f"kept {number}") for number in range(1000)]
+    for hold in kept:
+        schedule.add(hold, 2.0)
+    assert schedule._bound >= 1000
+    for hold in kept:
+        hold.move(State.ACTIVE, State.RELEASED)
+    schedule.trim()
+    assert (len(schedule._heap), schedule._bound) == (0, 64)

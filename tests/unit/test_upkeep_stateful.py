@@ -306,7 +306,7 @@ class Upkeep(RuleBasedStateMachine):
     def each_active_hold_is_watched_until_its_end(self) -> None:
         for each in self._active():
             entries = [
-                due for due, number, _ in self.dog._schedule._heap if number == each.hold.entry
+                due for due, number, *_ in self.dog._schedule._heap if number == each.hold.entry
             ]
             assert entries
             assert min(entries) <= max(each.hold.deadline, self.clock()) + 0.02

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from functools import partial
 from typing import ClassVar
 
 from django.db.utils import DatabaseError
@@ -18,6 +19,7 @@ from ...conf import AliasConf
 from ...exceptions import UnsupportedOperationError
 from ...flow import LEAST_PATIENCE
 from ...values import Claim, Grant, Refusal
+from ...worker import Worker, close_connections
 from ..table import errors
 from . import pausing
 from .dialect import Dialect, Missing
@@ -33,6 +35,9 @@ GLANCE = 0.2  # seconds that an answer is waited for by one who has only just lo
 ABANDONED = 4.0  # seconds without a look after which nobody waits any more
 MOMENT = 0.02  # of the ttl: by which the lease of one who has waited may be shorter
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
+
+reaper = Worker("distlock-row", close_connections, drained=False)
+"""Where sessions of waiters that have gone are withdrawn."""
 
 
 class RowBackend(Looks):
@@ -169,16 +174,24 @@ class RowBackend(Looks):
         with self._mutex:
             over = [session for session in self._sessions.values() if session.is_over(now)]
         for session in over:
-            if session.mutex.acquire(blocking=False):
-                try:
-                    if not session.owner or not session.is_over(now):
-                        continue
-                    if session.sent:
-                        self._withdraw(self.dialect(), session)
-                    else:
-                        self._drop(session, sound=False)
-                finally:
-                    session.mutex.release()
+            if session.sent:
+                # The server is asked for that, which whoever takes a lock now is not to wait for.
+                reaper.submit(partial(self._give_up, session))
+            else:
+                self._give_up(session)
+
+    def _give_up(self, session: Session) -> None:
+        if not session.mutex.acquire(blocking=False):
+            return
+        try:
+            if not session.owner or not session.is_over(time.monotonic()):
+                return
+            if session.sent:
+                self._withdraw(self.dialect(), session)
+            else:
+                self._drop(session, sound=False)
+        finally:
+            session.mutex.release()
 
     def _drop(self, session: Session, *, sound: bool) -> None:
         """Part a session from its claim; called under its mutex."""

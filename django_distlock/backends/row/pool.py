@@ -11,9 +11,12 @@ from django.db.utils import OperationalError
 from ...descriptors import descriptor_of, mute
 from ...transactions import own_connection
 from ..table.connection import is_testing
+from ..table.kept import Kept
 from .session import Session
 
 __all__ = ["Exhausted", "Pool"]
+
+IDLE = 60.0  # seconds for which a session that nobody uses is kept
 
 
 class Exhausted(OperationalError):
@@ -26,10 +29,9 @@ class Pool:
     def __init__(self, database: str, most: int, idle: int) -> None:
         self.database = database
         self.most = most
-        self.most_idle = idle
         self._mutex = threading.Lock()
         self._out = 0
-        self._idle: list[Session] = []
+        self._idle: Kept[Session] = Kept(idle, Session.close)
 
     def take(self, *, counted: bool = True) -> Session:
         """Return a session for a lease, or one that is not ``counted``, for a moment."""
@@ -41,10 +43,8 @@ class Pool:
                         f"{self.database!r} hold one or wait for one"
                     )
                 self._out += 1
-            if self._idle:
-                return self._idle.pop()
         try:
-            return Session(self._connection())
+            return self._idle.take() or Session(self._connection())
         except BaseException:
             if counted:
                 self._forget()
@@ -74,27 +74,20 @@ class Pool:
         connection = session.connection
         # Django's test runner drops the test database: nothing of ours may be connected then.
         keep = sound and not is_testing() and not connection.errors_occurred
-        if keep and connection.connection is not None:
-            with self._mutex:
-                if len(self._idle) < self.most_idle:
-                    self._idle.append(session)
-                    return
-        session.close()
+        if not (keep and connection.connection is not None and self._idle.give(session, IDLE)):
+            session.close()
 
     def close(self) -> None:
         """End the idle ones."""
-        with self._mutex:
-            idle, self._idle = self._idle, []
-        for session in idle:
-            session.close()
+        self._idle.clear()
 
     def forget_parent(self, held: list[Session]) -> None:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
         self._mutex = threading.Lock()
-        for session in (*self._idle, *held):
+        for session in (*self._idle.forget_parent(), *held):
             mute(descriptor_of(session.connection.connection))
             _parked.append(session)
-        self._idle, self._out = [], 0
+        self._out = 0
 
 
 # Kept as they are for as long as the child lives.

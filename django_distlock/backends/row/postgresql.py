@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...values import Claim
+from ..table.connection import is_direct
 from ..table.sql import PG_NOW
 from .dialect import LONGEST_WAIT, Dialect, Missing, milliseconds
 from .session import Row, Session
@@ -130,14 +131,9 @@ class PostgreSQL(Dialect):
         return {**self.given(claim), "idle": milliseconds(claim.ttl)}
 
     def _is_direct(self, session: Session) -> bool:
-        """Tell whether statements can be prepared; the first time, prepare them.
-
-        A pooler tells its clients of a session's id that is not the server's.
-        """
+        """Tell whether statements can be prepared; the first time, prepare them."""
         if session.direct is None:
-            raw: Any = session.connection.connection
-            told = raw.info.backend_pid
-            session.direct = session.fetch("SELECT pg_backend_pid()", {}) == [(told,)]
+            session.direct = is_direct(session.connection)
             if session.direct:
                 prepare = [_prepare(name, sql) for name, sql in PREPARED.items()]
                 with session.connection.cursor() as cursor:

@@ -20,7 +20,7 @@ from ...values import Claim, Grant, LockInfo, Refusal, noted
 from ...worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .connection import PARKED, Borrowed, Connections, is_testing, limited
+from .connection import PARKED, Borrowed, Connections, is_direct, is_testing, limited
 from .doors import Door
 from .located import InDatabase, moment
 from .portable import PortableStatements
@@ -106,6 +106,10 @@ class TableBackend(InDatabase):
         return None if make is None else Rooms(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
+        asked_to_queue = self.opts.get("WAITING") == "queue"
+        if self.notifies and not asked_to_queue and connection.vendor == "postgresql":
+            # Else session locks would be left behind in the pooler's sessions.
+            self.notifies = is_direct(connection)
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)
         if text is not None:
             text = text if self._durable else POSTGRESQL_HASTY

@@ -4,8 +4,8 @@ The caller's own connection whenever it is in autocommit: a lone statement is it
 and CONN_MAX_AGE, health checks, pools, `close_old_connections` and the test guard are Django's to
 do. Inside a `TestCase`, and on SQLite inside any `atomic()`, also the caller's: the lock is then
 part of that transaction. Only inside a real `atomic()` on a server database a connection of ours,
-from a small idle list. (A private connection per thread broke 12 of 14 user tests on SQLite and
-kept PostgreSQL's test database from being dropped.)
+from a few that are kept for seconds. (A private connection per thread broke 12 of 14 user tests on
+SQLite and kept PostgreSQL's test database from being dropped.)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -23,8 +24,9 @@ from django.db.utils import Error
 
 from ...descriptors import descriptor_of, mute
 from ...transactions import of_testcase, on_end, own_connection
-from ...worker import on_worker
+from ...worker import begin, on_worker
 from .errors import Overdue, OwnTransaction, is_conflict
+from .kept import Kept
 from .sentry import within
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Borrowed",
     "Connections",
     "TransactionBound",
+    "is_direct",
     "is_testing",
     "limited",
 ]
@@ -39,6 +42,8 @@ __all__ = [
 T = TypeVar("T")
 
 MOST_IDLE = 4
+IDLE = 5.0  # seconds for which a connection of ours is kept, and those of CONN_MAX_AGE = 0, too
+LEAST_BY_LIBPQ = 2.0  # seconds; what it takes for a shorter limit on connecting
 CONNECT_TIMEOUTS = {
     "postgresql": "connect_timeout",
     "mysql": "connect_timeout",
@@ -112,8 +117,7 @@ class Connections:
 
     def __init__(self, database: str) -> None:
         self.database = database
-        self._idle: list[BaseDatabaseWrapper] = []
-        self._mutex = threading.Lock()
+        self._idle: Kept[BaseDatabaseWrapper] = Kept(MOST_IDLE, BaseDatabaseWrapper.close)
 
     def _lend(self) -> Borrowed:
         own = own_connection(self.database)
@@ -133,10 +137,7 @@ class Connections:
         return Borrowed(self._take(own), private=True)
 
     def _take(self, own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-        with self._mutex:
-            private = self._idle.pop() if self._idle else None
-        if private is None:
-            private = _copy(own)
+        private = self._idle.take() or _copy(own)
         private.close_if_unusable_or_obsolete()
         return private
 
@@ -145,7 +146,6 @@ class Connections:
         private = _copy(own_connection(self.database))
         # Two statements in one message: that needs parameters that the client fills in.
         private.settings_dict["OPTIONS"].pop("server_side_binding", None)
-        private.settings_dict["CONN_MAX_AGE"] = None  # the rooms know when it is no longer needed
         _open(private, limit)
         return private
 
@@ -156,12 +156,8 @@ class Connections:
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
         # One that met an error would be asked whether it still works, by whoever takes it next.
         sound = not private.errors_occurred
-        if sound and not is_testing() and private.settings_dict["CONN_MAX_AGE"] != 0:
-            with self._mutex:
-                if len(self._idle) < MOST_IDLE:
-                    self._idle.append(private)
-                    return
-        private.close()
+        if not (sound and not is_testing() and self._idle.give(private, IDLE)):
+            private.close()
 
     def execute(self, work: Callable[[Borrowed], T], limit: float) -> T:
         """Do ``work`` on a borrowed connection, for ``limit`` seconds at most.
@@ -196,18 +192,14 @@ class Connections:
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses now."""
-        with self._mutex:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._idle.clear()
 
     def forget_parent(self) -> None:
         """Leave, in a forked child, the parent's connections alone and unclosed."""
-        self._mutex = threading.Lock()
-        for private in self._idle:
+        idle = self._idle.forget_parent()
+        for private in idle:
             mute(descriptor_of(private.connection))
-        PARKED.extend(self._idle)
-        self._idle = []
+        PARKED.extend(idle)
 
 
 # Kept as they are for as long as the child lives.
@@ -270,6 +262,8 @@ def _copy(own: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
     # callers inside atomic() waiting for a second the pool would run dry.
     private.settings_dict["OPTIONS"].pop("pool", None)
     private.settings_dict["AUTOCOMMIT"] = True
+    # Its age is limited as that of the program's own; 0 would close it with each request.
+    private.settings_dict["CONN_MAX_AGE"] = private.settings_dict["CONN_MAX_AGE"] or None
     return private
 
 
@@ -314,13 +308,57 @@ def _open(connection: BaseDatabaseWrapper, limit: float) -> None:
     make = connection.get_connection_params
 
     def limited() -> dict[str, Any]:
-        return {option: max(2, math.ceil(limit)), **make()}
+        return {option: max(1, math.ceil(limit)), **make()}
 
     connection.get_connection_params = limited  # type: ignore[method-assign]
+    libpq = connection.vendor == "postgresql" and limit < LEAST_BY_LIBPQ
+    if libpq:
+        connect = connection.get_new_connection
+        connection.get_new_connection = (  # type: ignore[method-assign]
+            lambda conn_params: _on_a_thread(partial(connect, conn_params), limit)
+        )
     try:
         connection.ensure_connection()
     finally:
         del connection.get_connection_params
+        if libpq:
+            del connection.get_new_connection
+
+
+def _on_a_thread(connect: Callable[[], Any], limit: float) -> Any:
+    """Return what ``connect`` returns within ``limit`` seconds; what comes later is closed."""
+    made: Future[Any] = Future()
+
+    def run(made: Future[Any]) -> None:
+        try:
+            made.set_result(connect())
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
+            made.set_exception(error)
+
+    thread = threading.Thread(target=run, args=(made,), name="distlock-connect", daemon=True)
+    if begin(thread) is None:
+        return connect()  # the interpreter ends
+    try:
+        return made.result(limit)
+    except TimeoutError:
+        if made.done():
+            raise  # the driver's own
+        made.add_done_callback(lambda made: made.exception() or made.result().close())
+        raise Overdue(f"no connection within {limit:g} s") from None
+    finally:
+        del made  # it knows its error, which knows this frame: see flow.run
+
+
+def is_direct(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether a session of PostgreSQL's is the connection's own.
+
+    A pooler tells its clients of a session's id that is not the server's.
+    """
+    raw: Any = connection.connection
+    told = raw.info.backend_pid
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return bool(cursor.fetchone() == (told,))
 
 
 @contextmanager

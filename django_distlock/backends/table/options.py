@@ -97,7 +97,7 @@ def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper
     Nor where a waiter would stop all greenlets. Session locks are left behind on a connection that
     a transaction pooler or a pool hands to the next: so not by default with
     DISABLE_SERVER_SIDE_CURSORS, which is how Django is told of a transaction pooler, nor with a
-    psycopg pool.
+    psycopg pool. (A pooler that Django was not told of is found at the first connection.)
     """
     portable = given.get("SQL") == "portable"
     has_queue = not portable and _has_queue(connection)

@@ -216,7 +216,8 @@ class Told(ContractBase):
     async def test_a_foreign_cancellation_wins(self, tasks: TaskWorld) -> None:
         """Let a cancellation by somebody else through, and free the lock."""
         a, b = tasks.actor(), tasks.actor()
-        lock = self.lock(tasks.name(), cancel_on_lost=True)
+        name = tasks.name()
+        lock = self.lock(name, cancel_on_lost=True)
         inside = asyncio.Event()
 
         async def body() -> None:
@@ -229,7 +230,7 @@ class Told(ContractBase):
         a.cancel()
         with pytest.raises(Cancelled):
             await running
-        await b.release(await b.take(lock))
+        await b.release(await b.take(self.lock(name)))
 
     @applies_to_all
     async def test_a_thread_cannot_be_cancelled(self, threads: ThreadWorld) -> None:

@@ -231,3 +231,18 @@ class Waiting(ContractBase):
         assert taken <= 1.2 + 0.1 + self.round_trip
         lease.check()
         await a.release(lease)
+
+    @needs("hang_store")
+    @pytest.mark.parametrize("wait", [0, 1])
+    async def test_a_hung_store_costs_a_second_more_than_the_wait(
+        self, world: World, wait: float
+    ) -> None:
+        """Keep that bound also where a connection has to be made first, as for a new thread."""
+        stranger = world.actor()
+        await stranger.call(self.backend(), "close_thread")
+        with self.hang_store():
+            started = time.monotonic()
+            with pytest.raises(LockBackendError):
+                await stranger.acquire(self.lock(world.name()), wait=wait)
+            taken = time.monotonic() - started
+        assert taken <= wait + 1.0 + self.round_trip
