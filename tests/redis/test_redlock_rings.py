@@ -35,23 +35,24 @@ def backend() -> RedlockBackend:
     return found
 
 
-def once(way: str, wait: float = 0) -> None:
-    """Take and free the lock, in this thread or on an event loop."""
-
-    async def on_a_loop() -> None:
+async def once(way: str, wait: float = 0) -> None:
+    """Take and free the lock, in a thread or on this event loop."""
+    if way == "async":
         async with own(wait):
             pass
-
-    if way == "async":
-        asyncio.run(on_a_loop())
     else:
-        with own(wait):
-            pass
+        await asyncio.to_thread(in_thread, wait)
+
+
+def in_thread(wait: float = 0) -> None:
+    """Take and free the lock, in this thread."""
+    with own(wait):
+        pass
 
 
 def start(way: str) -> threading.Thread:
     """Have a thread wait for the lock, in either world."""
-    thread = threading.Thread(target=lambda: once(way, 20.0))
+    thread = threading.Thread(target=lambda: asyncio.run(once(way, 20.0)))
     thread.start()
     return thread
 
@@ -182,14 +183,14 @@ class TestRings:
     ) -> None:
         monkeypatch.setattr(ring, "IDLE", 0)
         monkeypatch.setattr(aring, "IDLE", 0)
-        once(way)
+        asyncio.run(once(way))
         assert not backend()._rings._idle
         assert not any(loop._idle for _, loop, _ in backend()._arings._loops._loops.values())
 
     @pytest.mark.parametrize("verb", ["receive", "wait"])
     def test_an_operation_that_is_interrupted(self, verb: str) -> None:
         """Close its ring, on which answers are owed that nobody will read; leave no lock."""
-        once("sync")
+        asyncio.run(once("sync"))
         interrupted = mock.patch.object(Wire, verb, side_effect=KeyboardInterrupt)
         if verb == "receive":
             with interrupted, pytest.raises(KeyboardInterrupt):
@@ -212,7 +213,7 @@ class TestRings:
             assert len(seen) == 1
             holder.release()
         soon(lambda: not own().locked())
-        once("sync", 5.0)
+        asyncio.run(once("sync", 5.0))
 
     def test_a_backend_closed_while_somebody_waits(self, way: str) -> None:
         """Have the waiter's ring closed when it is given back."""
