@@ -54,7 +54,9 @@ class Schedule:
         """Look at ``hold`` at ``due``, not when it was said before; tell if it is the next."""
         hold.entry = number = next(self._order)
         heap = self._heap
-        what = (hold.index, hold.claim, hold.backend.alias, hold.renewing)
+        # What is part of a transaction ends with it, whoever has the lease.
+        renewed = hold.renewing and hold.granted.bound is None
+        what = (hold.index, hold.claim, hold.backend.alias, renewed)
         heapq.heappush(heap, (due, number, weakref.ref(hold), what))
         soonest = heap[0][1] == number
         if len(heap) > self._bound:

@@ -1,7 +1,8 @@
 """The aliases of clusters: known while tests are collected, and then from their start on.
 
-A cluster is started by the one process that runs its tests (see `grouping`). To all others, and to
-the processes that they start, its alias would be a store that is down.
+Among them the etcd of a newer version, for the same reason: each is started by the one process
+that runs its tests (see `grouping`). To all others, and to the processes that they start, its alias
+would be a store that is down.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 __all__ = ["CLUSTERS", "VARIABLE", "hide", "is_hidden", "show"]
 
-CLUSTERS = ("consul-cluster", "etcd-cluster", "zookeeper-cluster")
+CLUSTERS = ("consul-cluster", "etcd-cluster", "etcd-newer", "zookeeper-cluster")
 VARIABLE = "DISTLOCK_TEST_CLUSTERS"
 """Names the aliases that there are, for the processes that are started."""
 

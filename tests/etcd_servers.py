@@ -7,14 +7,23 @@ import os
 from typing import Any
 
 from tests import clusters
-from tests.servers import Etcd, EtcdCluster, chosen
+from tests.servers import Etcd, EtcdCluster, NewerEtcd, chosen
 from tests.servers.base import HOST
 
-__all__ = ["NODE", "aliases", "cluster_stopped", "running_cluster", "start", "stop"]
+__all__ = [
+    "NODE",
+    "aliases",
+    "cluster_stopped",
+    "running_cluster",
+    "running_newer",
+    "start",
+    "stop",
+]
 
 NODE: list[Etcd] = []
 """The server of this process, if etcd was chosen."""
 CLUSTER: list[EtcdCluster] = []
+NEWER: list[Etcd] = []
 
 VARIABLE = "DISTLOCK_TEST_ETCD"
 BACKEND = "django_distlock.backends.etcd.EtcdBackend"
@@ -26,15 +35,19 @@ def start() -> None:
     if "etcd" in chosen():
         NODE.append(Etcd().start())
         nowhere = [f"http://{HOST}:{port}" for port in (1, 2, 3)]
-        os.environ[VARIABLE] = json.dumps({"etcd": NODE[0].url, "etcd-cluster": nowhere})
+        told: dict[str, Any] = {"etcd": NODE[0].url, "etcd-cluster": nowhere}
+        if NewerEtcd.installed():
+            told["etcd-newer"] = nowhere[0]
+        os.environ[VARIABLE] = json.dumps(told)
 
 
 def stop() -> None:
     """End the servers."""
     cluster_stopped()
-    for node in NODE:
+    for node in (*NODE, *NEWER):
         node.stop()
     NODE.clear()
+    NEWER.clear()
 
 
 def running_cluster() -> EtcdCluster:
@@ -47,6 +60,16 @@ def running_cluster() -> EtcdCluster:
         os.environ[VARIABLE] = json.dumps(told)
         clusters.show("etcd-cluster", LOCATION=CLUSTER[0].urls)
     return CLUSTER[0]
+
+
+def running_newer() -> Etcd:
+    """Return the node of a newer version; it is started when it is first asked for."""
+    if not NEWER:
+        NEWER.append(NewerEtcd().start())
+        told = json.loads(os.environ[VARIABLE]) | {"etcd-newer": NEWER[0].url}
+        os.environ[VARIABLE] = json.dumps(told)
+        clusters.show("etcd-newer", LOCATION=NEWER[0].url)
+    return NEWER[0]
 
 
 def cluster_stopped() -> None:

@@ -24,6 +24,7 @@ GROUPS = {
     "tests/consul/test_cluster_faults.py": "consul cluster",
     "tests/contract/test_consul_cluster.py": "consul cluster",
     "tests/contract/test_etcd_cluster.py": "etcd cluster",
+    "tests/contract/test_etcd_newer.py": "newer etcd",
     "tests/etcd/test_access.py": "etcd cluster",
     "tests/etcd/test_cluster.py": "etcd cluster",
     "tests/etcd/test_proof.py": "etcd cluster",

@@ -75,15 +75,23 @@ def tap(
     *,
     before: Callable[[], None] = _nothing,
     after: Callable[[], None] = _nothing,
+    of: str | None = None,
 ) -> Iterator[Calls]:
-    """Call ``before`` and ``after`` around each call of a primitive; what they raise, it raises."""
+    """Call ``before`` and ``after`` around each call of a primitive; what they raise, it raises.
+
+    With ``of``, the name of a lock, only those that concern it: releases in the background, of what
+    an earlier test abandoned, come at any time.
+    """
     calls = Calls()
     real = getattr(backend, verb)
     # An async twin may come back to the primitive itself: that is one call all the same.
     inside: ContextVar[bool] = ContextVar("inside", default=False)
 
+    def concerns(args: tuple[Any, ...]) -> bool:
+        return of is None or (bool(args) and of in (args[0], getattr(args[0], "name", None)))
+
     def tapped(*args: Any) -> Any:
-        if inside.get():
+        if inside.get() or not concerns(args):
             return real(*args)
         calls.begin(args)
         before()
@@ -97,6 +105,8 @@ def tap(
         if (twin := getattr(backend, f"a{verb}", None)) is not None:
 
             async def atapped(*args: Any) -> Any:
+                if not concerns(args):
+                    return await twin(*args)
                 calls.begin(args)
                 await asyncio.to_thread(before)
                 token = inside.set(True)
@@ -119,11 +129,13 @@ def failing(
     answered: bool = False,
     times: int | None = None,
     conflict: bool = False,
+    of: str | None = None,
 ) -> Iterator[None]:
     """Let primitives fail by an error of the store: for good, or the first ``times`` of each.
 
-    With ``answered`` the store carries the call out and only its answer is lost on the way.
-    ``conflict`` makes the error one that asks for another try.
+    With ``of``, the name of a lock, only those that concern it. With ``answered`` the store carries
+    the call out and only its answer is lost on the way. ``conflict`` makes the error one that asks
+    for another try.
     """
     kinds = backend.store_errors or (OSError,)
     error = kinds[0]("the connection to the store was cut")
@@ -147,7 +159,7 @@ def failing(
         stack.enter_context(mock.patch.object(backend, "is_conflict", judge))
         for verb in verbs:
             where = {"after" if answered else "before": failure()}
-            stack.enter_context(tap(backend, verb, **where))
+            stack.enter_context(tap(backend, verb, of=of, **where))
         yield
 
 

@@ -11,7 +11,6 @@ import pytest
 from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
-from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.testing import override_locks
@@ -20,7 +19,8 @@ from django_distlock.testing.memory import MemoryBackend
 from tests import etcd_servers
 from tests.conftest import REDIS, SERVERS
 from tests.contract.connections import open_files, sockets_in_use, sockets_to
-from tests.servers import DatabaseServer, chosen
+from tests.contract.on_etcd import OnEtcd
+from tests.servers import DatabaseServer, Etcd, chosen
 
 
 class TestLocMem(LockBackendContract):
@@ -232,32 +232,12 @@ if "redis" in chosen():
 
 if "etcd" in chosen():
 
-    class TestEtcd(LockBackendContract):
+    class TestEtcd(OnEtcd, LockBackendContract):
         """Keys and leases, on the etcd of this run."""
 
         alias = "etcd"
-        _twins: ClassVar[list[BaseLockBackend]] = []
 
-        def twin(self, alias: str, prefix: str) -> BaseLockBackend:
-            self._twins.append(super().twin(alias, prefix))
-            return self._twins[-1]
-
-        def restart_store(self) -> None:
-            etcd_servers.NODE[0].restart()
-
-        def hang_store(self) -> AbstractContextManager[None]:
-            return self._paused()
-
-        @contextmanager
-        def _paused(self) -> Iterator[None]:
-            etcd_servers.NODE[0].pause()
-            try:
-                yield
-            finally:
-                etcd_servers.NODE[0].resume()
-
-        def open_connections(self) -> int:
-            for backend in (self.backend(), *self._twins):
-                assert isinstance(backend, EtcdBackend)
-                backend.close_idle()
-            return sockets_to(etcd_servers.NODE[0].port)
+        @property
+        def node(self) -> Etcd:
+            """The server of this run."""
+            return etcd_servers.NODE[0]

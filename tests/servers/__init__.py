@@ -6,7 +6,7 @@ import os
 
 from .base import DatabaseServer, Server, ServerError
 from .consul import Consul, ConsulCluster
-from .etcd import Etcd, EtcdCluster
+from .etcd import Etcd, EtcdCluster, NewerEtcd
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
 from .redis import Redis, RedisCluster, Sentinel
@@ -20,6 +20,7 @@ __all__ = [
     "DatabaseServer",
     "Etcd",
     "EtcdCluster",
+    "NewerEtcd",
     "Redis",
     "RedisCluster",
     "Sentinel",

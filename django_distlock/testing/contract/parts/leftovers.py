@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,7 @@ class Leftovers(ContractBase):
         def stop() -> None:
             raise Stop
 
-        with failing(backend, "release", times=1, conflict=True):
+        with failing(backend, "release", of=name, times=1, conflict=True):
             with tap(backend, "pause", before=stop), pytest.raises(Stop):
                 await a.release(lease)
             await self.nobody_holds(a, name, within=2.0)
@@ -180,7 +181,8 @@ class Leftovers(ContractBase):
                 name = tasks.name(f"{place}{times}")
                 lock = self.lock(name)
                 gate = Gate()
-                with tap(self.backend(), "try_acquire", **{place: gate}):
+                where: dict[str, Any] = {place: gate}
+                with tap(self.backend(), "try_acquire", **where):
                     asking = a.begin(lock, wait=0)
                     await until(gate.reached)
                     for _ in range(times):
@@ -200,7 +202,8 @@ class Leftovers(ContractBase):
             lock = self.lock(name)
             lease = await a.take(lock)
             gate = Gate()
-            with tap(self.backend(), "release", **{place: gate}):
+            where: dict[str, Any] = {place: gate}
+            with tap(self.backend(), "release", **where):
                 freeing = asyncio.create_task(a.release(lease))
                 await until(gate.reached)
                 a.cancel()
