@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -267,7 +268,7 @@ class Atomic(Decorates, Generic[T]):
     def __init__(self, guard: Any, database: str | None) -> None:
         self._guard = guard
         self._database = database
-        self._entered: list[AbstractContextManager[T]] = []
+        self._entered: list[tuple[int, AbstractContextManager[T]]] = []
         self.using = guard.using
         self.on_contention = guard.on_contention
         self.default = guard.default
@@ -292,7 +293,7 @@ class Atomic(Decorates, Generic[T]):
     def __enter__(self) -> T:
         block = self._guard._around_transaction(self._database)
         got: T = block.__enter__()
-        self._entered.append(block)
+        self._entered.append((threading.get_ident(), block))
         return got
 
     def __exit__(
@@ -301,4 +302,7 @@ class Atomic(Decorates, Generic[T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self._entered.pop().__exit__(exc_type, exc, tb)
+        # One object may be used by many threads, two of which are inside where a lease was lost.
+        mine = [at for at, (who, _) in enumerate(self._entered) if who == threading.get_ident()]
+        _, block = self._entered.pop(mine[-1])
+        block.__exit__(exc_type, exc, tb)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from django_distlock import (
     AlreadyHeldError,
@@ -19,7 +21,7 @@ from django_distlock import (
     lock_all,
 )
 
-from .tools import UnitBackend, in_thread, without_gc
+from .tools import LIMIT, UnitBackend, in_thread, without_gc
 
 
 class Held:
@@ -228,6 +230,34 @@ def test_atomic_decorates_with_the_name_filled(backend: UnitBackend) -> None:
     assert seen == [(True, True), (True, True)]
     assert not backend.holds("invoice:1")
     assert {name for _, name in backend.calls} == {"invoice:1", "invoice:2"}
+
+
+def test_one_atomic_is_used_by_many_threads(backend: UnitBackend) -> None:
+    """Also when one is still inside whose lease was lost: each ends its own transaction."""
+    guarded = lock("a", using=backend.alias, wait=5).atomic()
+    entered, left = threading.Event(), threading.Event()
+
+    def other() -> bool:
+        with guarded:
+            entered.set()
+            left.wait(LIMIT)
+            return connection.in_atomic_block
+
+    def first() -> None:
+        with guarded as lease:
+            lease._hold.lose("gone")
+            backend.force_release("a")
+            inside.append(pool.submit(other))
+            assert entered.wait(LIMIT)
+
+    inside: list[Future[bool]] = []
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(LeaseLostError):
+            first()
+        assert not connection.in_atomic_block
+        left.set()
+        assert inside[0].result(LIMIT)
+        pool.submit(connections.close_all).result(LIMIT)
 
 
 def test_atomic_heeds_what_a_decorator_heeds(held: Held) -> None:

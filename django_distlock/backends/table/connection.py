@@ -340,11 +340,13 @@ def _on_a_thread(connect: Callable[[], Any], limit: float) -> Any:
         return connect()  # the interpreter ends
     try:
         return made.result(limit)
-    except TimeoutError:
+    except BaseException as error:
         if made.done():
             raise  # the driver's own
         made.add_done_callback(lambda made: made.exception() or made.result().close())
-        raise Overdue(f"no connection within {limit:g} s") from None
+        if isinstance(error, TimeoutError):
+            raise Overdue(f"no connection within {limit:g} s") from None
+        raise
     finally:
         del made  # it knows its error, which knows this frame: see flow.run
 
