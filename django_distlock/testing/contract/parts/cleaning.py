@@ -116,7 +116,8 @@ class Cleaning(ContractBase):
         for age in (3600, timedelta(days=7)):
             done = await b.clean(self.backend(), older_than=age)
             assert done.removed == 0
-        assert await self.clean_all(b, dry_run=True) == before
+        # What earlier tests abandoned is released in the background, and only adds to it.
+        assert (await self.clean_all(b, dry_run=True)).removed >= before.removed
 
     @needs("cleans")
     async def test_a_cleaning_all_the_time_is_not_noticed(self, world: World) -> None:
