@@ -111,8 +111,8 @@ class Interruptions(ContractBase):
         except _Interrupt:
             pass
         except RuntimeError as error:
-            # Python's own Condition, interrupted where it takes its lock back, as in Thread.start():
-            # it fails to release the lock, and the interruption is what it was handling.
+            # Python's own Condition, interrupted where it takes its lock back (Thread.start() waits
+            # on one), fails to release the lock; the interruption is what it was handling.
             if not isinstance(error.__context__, _Interrupt):
                 raise
         while signal.getitimer(signal.ITIMER_REAL)[0]:
