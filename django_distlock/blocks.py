@@ -11,11 +11,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from functools import partial
 from typing import Any
 
 from .held import Me, party
-from .worker import events
 
 __all__ = ["forget", "innermost", "push"]
 
@@ -34,13 +32,8 @@ def push(lock: object, got: Any) -> None:
 
 def _gone(key: int) -> None:
     """Give up the leases of the blocks whose Lock object has gone."""
-    # Not here: the thread may be anywhere, and have a mutex that another one waits for.
     with _mutex:
         entered = _entered.pop(key, ())
-    events.submit(partial(_give_up, entered))
-
-
-def _give_up(entered: tuple[tuple[Me, Any, object], ...]) -> None:
     for _, (got, _), _ in entered:
         for lease in got if isinstance(got, tuple) else (got,):
             lease._drop()
