@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import warnings
 
 import pytest
 
 from django_distlock import Lease, clock, lock
+from django_distlock.held import take_dropped
 from django_distlock.watchdog import watchdog
 from django_distlock.worker import events
 
 from .tools import UnitBackend, eventually
 
 HERE = os.path.basename(__file__)
+TTL = 0.6  # seconds; at a third of it the watchdog looks, at its end at the latest
 
 
 def dropped(
@@ -28,14 +29,18 @@ def dropped(
         texts = [str(each.message) for each in caught if each.category is ResourceWarning]
         return [text for text in texts if repr(backend.alias) in text]
 
-    watchdog._schedule.due(math.inf)  # as if their ttl had passed
-    eventually(lambda: len(told()) >= expected)
+    def watched() -> bool:
+        with watchdog._mutex:
+            return any(backend.alias in what for *_, what in watchdog._schedule._heap)
+
+    assert eventually(lambda: not watched())
+    assert eventually(lambda: len(told()) >= expected)
     events.drain(clock.now() + 5)
     return told()
 
 
 def taken(backend: UnitBackend, **options: object) -> Lease:
-    lease = lock("nightly", using=backend.alias, **options).acquire()  # type: ignore[arg-type]
+    lease = lock("nightly", using=backend.alias, ttl=TTL, **options).acquire()  # type: ignore[arg-type]
     assert lease is not None
     return lease
 
@@ -44,7 +49,7 @@ def test_the_idiom_of_threading(backend: UnitBackend, caplog: pytest.LogCaptureF
     """`if lock(...).acquire():` drops the lease, which is not renewed while the work goes on."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if lock("nightly", using=backend.alias).acquire():
+        if lock("nightly", using=backend.alias, ttl=TTL).acquire():
             pass
         (text,) = dropped(backend, caught, expected=1)
     for part in ("'nightly'", repr(backend.alias), HERE, "keep the lease"):
@@ -57,7 +62,7 @@ def test_what_was_ended_on_purpose_is_not_told(backend: UnitBackend, how: str) -
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if how == "with":
-            with lock("nightly", using=backend.alias):
+            with lock("nightly", using=backend.alias, ttl=TTL):
                 pass
         else:
             lease = taken(backend, renew=how != "not renewed")
@@ -73,15 +78,16 @@ def test_what_was_ended_on_purpose_is_not_told(backend: UnitBackend, how: str) -
 
 
 def test_a_forked_child_has_dropped_nothing(backend: UnitBackend) -> None:
-    """The parent's leases are not the child's to end."""
-    lease = taken(backend)
+    """The parent's leases are not the child's to end, nor to be told of."""
+    lease = lock("nightly", using=backend.alias).acquire()
+    assert lease is not None
+    index = lease._hold.index
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
         child = os.fork()
     if not child:  # pragma: no cover - measured in the parent only
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            del lease
-            os._exit(len(dropped(backend, caught)))
+        del lease
+        gc.collect()
+        os._exit(take_dropped(index))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lease.release()
