@@ -103,7 +103,8 @@ class Wait(Pause):
 
     def do(self) -> Any:
         # Django's own rule and its way out, which notebooks use.
-        if _runs_a_loop() and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+        unsafe = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+        if asyncio._get_running_loop() is not None and not unsafe:
             raise UnsupportedOperationError(
                 "The lock is held, and waiting for it here would stop the event loop of this "
                 "thread: use 'async with' or 'await lock.aacquire()'",
@@ -111,14 +112,6 @@ class Wait(Pause):
                 alias=self.store.alias,
             )
         return super(Wait, self).do()
-
-
-def _runs_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class Granted(NamedTuple):
@@ -298,7 +291,7 @@ def run(flow: Flow[T]) -> T:
 
 async def arun(flow: Flow[T]) -> T:
     """Drive a flow on the running event loop, which is asyncio's."""
-    if not _runs_a_loop():
+    if asyncio._get_running_loop() is None:
         flow.close()
         raise UnsupportedOperationError(
             "The asynchronous calls need a running event loop of asyncio (or uvloop); under trio "

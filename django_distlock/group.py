@@ -101,12 +101,7 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         given = self.wait if wait is UNSET else wait
         if given is not UNSET:
             return check_wait(given, alias=self.using)
-        waits = [
-            locks[member.using].conf.wait
-            if member.wait is UNSET
-            else check_wait(member.wait, alias=member.using)
-            for member in self.locks
-        ]
+        waits = [member._patience(UNSET) for member in self.locks]
         return min((each for each in waits if each is not None), default=None)
 
 

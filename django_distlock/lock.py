@@ -98,12 +98,15 @@ class Lock(Guard[Lease], Decorates):
 
     def _obtain(self, wait: Wait, until: str | None, owner: str | None = None) -> Flow[Lease]:
         self._refuse_contention()
+        patience = self._patience(wait)
+        return self._obtain_in(patience, patience, until, owner)
+
+    def _patience(self, wait: Wait) -> float | None:
+        """Return the wait of the call, or else the lock's, or else that of the settings."""
         given = self.wait if wait is UNSET else wait
         if given is UNSET:
-            patience = locks[self.using].conf.wait
-        else:
-            patience = check_wait(given, name=self._plain_name(), alias=self.using)
-        return self._obtain_in(patience, patience, until, owner)
+            return locks[self.using].conf.wait
+        return check_wait(given, name=self._plain_name(), alias=self.using)
 
     def _obtain_in(
         self,

@@ -1,9 +1,9 @@
-"""What the contract suite has to know of one node of etcd, whatever its version."""
+"""What the contract suite has to know of etcd, of whatever version and number of nodes."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
@@ -17,35 +17,39 @@ __all__ = ["OnEtcd"]
 
 
 class OnEtcd(LockBackendContract):
-    """Keys and leases, on a server of ours."""
+    """Keys and leases, on servers of ours."""
 
     _twins: ClassVar[list[BaseLockBackend]] = []
 
     @property
     @abstractmethod
-    def node(self) -> Etcd:
-        """The server."""
+    def nodes(self) -> Sequence[Etcd]:
+        """The servers."""
 
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:
         self._twins.append(super().twin(alias, prefix))
         return self._twins[-1]
 
     def restart_store(self) -> None:
-        self.node.restart()
+        for node in self.nodes:
+            node.restart()
 
     def hang_store(self) -> AbstractContextManager[None]:
         return self._paused()
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        self.node.pause()
+        nodes = self.nodes  # asked once: to ask for a cluster is to wait until it is well
+        for node in nodes:
+            node.pause()
         try:
             yield
         finally:
-            self.node.resume()
+            for node in nodes:
+                node.resume()
 
     def open_connections(self) -> int:
         for backend in (self.backend(), *self._twins):
             assert isinstance(backend, EtcdBackend)
             backend.close_idle()
-        return sockets_to(self.node.port)
+        return sum(sockets_to(node.port) for node in self.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import ClassVar
@@ -232,12 +232,12 @@ if "redis" in chosen():
 
 if "etcd" in chosen():
 
-    class TestEtcd(OnEtcd, LockBackendContract):
+    class TestEtcd(OnEtcd):
         """Keys and leases, on the etcd of this run."""
 
         alias = "etcd"
 
         @property
-        def node(self) -> Etcd:
+        def nodes(self) -> Sequence[Etcd]:
             """The server of this run."""
-            return etcd_servers.NODE[0]
+            return etcd_servers.NODE

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 from django_distlock.backends.base import BaseLockBackend
-from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.testing.contract import LockBackendContract
 from tests import clusters, etcd_servers
-from tests.contract.connections import sockets_to
-from tests.servers import chosen
+from tests.contract.on_etcd import OnEtcd
+from tests.servers import Etcd, chosen
 
 if "etcd" in chosen():
 
-    class TestEtcdCluster(LockBackendContract):
+    class TestEtcdCluster(OnEtcd):
         """Keys and leases that a majority of three has agreed on."""
 
         alias = "etcd-cluster"
@@ -25,7 +22,6 @@ if "etcd" in chosen():
         settles = 20.0  # a leader has to be elected before
         round_trip = 1.0
         hand_over = 2.0
-        _twins: ClassVar[list[BaseLockBackend]] = []
 
         @classmethod
         def backend(cls) -> BaseLockBackend:
@@ -39,9 +35,10 @@ if "etcd" in chosen():
         def _running(cls) -> None:
             etcd_servers.running_cluster()
 
-        def twin(self, alias: str, prefix: str) -> BaseLockBackend:
-            self._twins.append(super().twin(alias, prefix))
-            return self._twins[-1]
+        @property
+        def nodes(self) -> Sequence[Etcd]:
+            """The three."""
+            return etcd_servers.running_cluster().nodes
 
         def restart_store(self) -> None:
             cluster = etcd_servers.running_cluster()
@@ -49,24 +46,8 @@ if "etcd" in chosen():
                 node.kill()
             cluster.bring_up()
 
-        def hang_store(self) -> AbstractContextManager[None]:
-            return self._paused()
-
         @contextmanager
         def _paused(self) -> Iterator[None]:
-            cluster = etcd_servers.running_cluster()
-            for node in cluster.nodes:
-                node.pause()
-            try:
+            with super()._paused():
                 yield
-            finally:
-                for node in cluster.nodes:
-                    node.resume()
-                cluster.leader  # noqa: B018 - waits for one
-
-        def open_connections(self) -> int:
-            for backend in (self.backend(), *self._twins):
-                assert isinstance(backend, EtcdBackend)
-                backend.close_idle()
-            nodes = etcd_servers.running_cluster().nodes
-            return sum(sockets_to(node.port) for node in nodes)
+            etcd_servers.running_cluster().leader  # noqa: B018 - waits for one

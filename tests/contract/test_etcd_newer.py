@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from django_distlock.backends.base import BaseLockBackend
@@ -24,12 +26,12 @@ if "etcd" in chosen() and NewerEtcd.installed():
             return super().backend()
 
         @property
-        def node(self) -> Etcd:
+        def nodes(self) -> Sequence[Etcd]:
             """The server, started by the first who asks."""
-            return etcd_servers.running_newer()
+            return [etcd_servers.running_newer()]
 
         def test_it_is_newer(self) -> None:
-            assert self.node.ask("maintenance/status")["version"].startswith("3.5.")
+            assert self.nodes[0].ask("maintenance/status")["version"].startswith("3.5.")
 
 elif "etcd" in chosen():
 

@@ -354,7 +354,7 @@ def test_without_a_loop_of_asyncio_it_says_so(backend: UnitBackend) -> None:
 def test_a_synchronous_wait_does_not_stop_the_loop(
     backend: UnitBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would wait for ever where the holder is a task of the same loop."""
+    """It would be a deadlock where the holder is a task of the same loop."""
     lease = in_thread(lock("a", using=backend.alias).acquire)
     assert lease is not None
 

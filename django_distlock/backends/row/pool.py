@@ -16,7 +16,7 @@ from .session import Session
 
 __all__ = ["Exhausted", "Pool"]
 
-IDLE = 60.0  # seconds for which a session that nobody uses is kept
+IDLE = 60.0  # seconds that an unused session is kept
 
 
 class Exhausted(OperationalError):

@@ -87,10 +87,8 @@ class Session:
                 raise
             connection.close()
             if not fresh:
-                reported = is_session_end(error)
-                raise Ended(
-                    f"the session of the lock has ended: {error}", reported=reported
-                ) from error
+                message = f"the session of the lock has ended: {error}"
+                raise Ended(message, reported=is_session_end(error)) from error
             if not used:
                 raise
         return self._limited(work, limit)

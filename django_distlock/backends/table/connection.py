@@ -42,8 +42,8 @@ __all__ = [
 T = TypeVar("T")
 
 MOST_IDLE = 4
-IDLE = 5.0  # seconds for which a connection of ours is kept, and those of CONN_MAX_AGE = 0, too
-LEAST_BY_LIBPQ = 2.0  # seconds; what it takes for a shorter limit on connecting
+IDLE = 5.0  # seconds that an unused connection of ours is kept, whatever CONN_MAX_AGE is
+LEAST_BY_LIBPQ = 2.0  # seconds; libpq raises a shorter connect_timeout to this
 CONNECT_TIMEOUTS = {
     "postgresql": "connect_timeout",
     "mysql": "connect_timeout",
