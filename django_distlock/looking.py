@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from . import threads
 from .backends.base import BaseLockBackend
 from .exceptions import LockError
 from .handler import locks
@@ -72,10 +73,10 @@ class _Asked(Generic[T]):
     def __init__(self, backend: BaseLockBackend, question: Callable[[BaseLockBackend], T]) -> None:
         self.begun = time.monotonic()
         self._answer: Answer[T] | None = None
-        self._done = threading.Event()
+        self._done = threads.Event()
         self._what = (backend, question)
         name = f"distlock-look-{backend.alias}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        threads.start(threading.Thread(target=self._run, name=name, daemon=True))
 
     @property
     def open(self) -> bool:

@@ -150,13 +150,13 @@ class Watchdog:
         self._pid = os.getpid()
         self._schedule = Schedule()
         self._mutex = threading.RLock()  # see _workers_mutex
-        self._changed = threading.Condition(self._mutex)
+        self._changed = threading.Condition(self._mutex)  # never entered itself: see `threads`
         self._thread: threading.Thread | None = None
         self._ended = False
 
     def end(self, wait: float = 1.0) -> None:
         """Watch no more, and wait up to ``wait`` seconds for the thread to end."""
-        with self._changed:
+        with self._mutex:
             self._ended = True
             self._changed.notify()
             thread = self._thread
@@ -188,7 +188,7 @@ class Watchdog:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._mutex:
                 due = self._schedule.next_due()
                 wait = IDLE if due is None else min(due - self._now(), LOOK)
                 told = self._ended or wait <= 0 or self._changed.wait(wait)

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import ClassVar
 
-from . import clock
+from . import clock, threads
 
 __all__ = [
     "Callbacks",
@@ -50,7 +50,7 @@ def begin(thread: threading.Thread) -> threading.Thread | None:
     Python 3.12 starts none from the callbacks of `atexit` on.
     """
     try:
-        thread.start()
+        threads.start(thread)
     except RuntimeError:
         if threading.main_thread().is_alive():
             raise
@@ -79,7 +79,8 @@ class Worker:
         self._pid = os.getpid()
         self._jobs: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
-        self._ready = threading.Condition()  # re-entrant: finalizers submit jobs
+        self._mutex = threading.RLock()  # finalizers submit jobs
+        self._ready = threading.Condition(self._mutex)  # never entered itself: see `threads`
         self._thread: threading.Thread | None = None
         self._closed = False
         self._busy = False
@@ -88,7 +89,7 @@ class Worker:
         """Have ``job`` run on the thread, ``after`` seconds from now; ignored when closed."""
         if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
             self._reset()
-        with self._ready:
+        with self._mutex:
             if self._closed:
                 return
             heapq.heappush(self._jobs, (clock.now() + after, next(self._order), job))
@@ -103,7 +104,7 @@ class Worker:
 
     def close(self, wait: float = 1.0) -> None:
         """Drop what is not begun and wait up to ``wait`` seconds for the thread to end."""
-        with self._ready:
+        with self._mutex:
             self._closed = True
             self._jobs.clear()
             self._ready.notify()
@@ -117,13 +118,13 @@ class Worker:
 
     def is_idle(self) -> bool:
         """Tell whether nothing is under way or due."""
-        with self._ready:
+        with self._mutex:
             return not self._jobs and not self._busy
 
     def drain(self, end: float) -> None:
         """Wait until nothing is due or under way, but not past ``end`` on the clock."""
         while clock.now() < end:
-            with self._ready:
+            with self._mutex:
                 due = bool(self._jobs) and self._jobs[0][0] <= clock.now()
                 if self._thread is None or not (due or self._busy):
                     return
@@ -140,7 +141,7 @@ class Worker:
     def _next(self) -> Job | None:
         tidy = self._after_jobs is not None
         while True:
-            with self._ready:
+            with self._mutex:
                 wait = self._jobs[0][0] - clock.now() if self._jobs else IDLE
                 if self._jobs and wait <= 0:
                     self._busy = True

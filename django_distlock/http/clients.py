@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ssl
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from ..loops import PerLoop
+from ..threads import Places
 from .awires import AsyncWire
 from .messages import Answer, Endpoint, HttpError, Request
 from .pools import LoopPool, Pool
@@ -42,7 +43,7 @@ class Http:
         self._headers = tuple((headers or {}).items())
         self._tls = tls
         self._waiting = waiting
-        self._places = threading.Semaphore(waiting)
+        self._places = Places(waiting)
         self._pool = Pool(lambda to: Wire(to, self._headers, self._context(to)))
         self._loops = PerLoop(
             lambda: LoopPool(lambda to: AsyncWire(to, self._headers, self._context(to)))
@@ -72,7 +73,7 @@ class Http:
 
     def open(self, request: Request, limit: float) -> Stream:
         """Send a request whose answer is a stream of lines; its head may take ``limit`` seconds."""
-        places = self._take_place()
+        done = self._take_place()
         try:
             route = Route(self._ring, request, limit)
             while (to := route.next()) is not None:
@@ -83,11 +84,11 @@ class Http:
                     route.failed(error)
                     continue
                 if route.took(head):
-                    return Stream(head, wire, places.release)
+                    return Stream(head, wire, done)
                 wire.drop()
             raise HttpError(f"status {route.ending().status}")
         except BaseException:
-            places.release()
+            done()
             raise
 
     # -- from event loops --------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class Http:
 
     async def aopen(self, request: Request, limit: float) -> AsyncStream:
         """Open as `open`."""
-        places = self._take_place()
+        done = self._take_place()
         try:
             pool = await self._loops.mine()
             route = Route(self._ring, request, limit)
@@ -124,11 +125,11 @@ class Http:
                     route.failed(error)
                     continue
                 if route.took(head):
-                    return AsyncStream(head, wire, places.release)
+                    return AsyncStream(head, wire, done)
                 wire.drop()
             raise HttpError(f"status {route.ending().status}")
         except BaseException:
-            places.release()
+            done()
             raise
 
     # -- both --------------------------------------------------------------------------------------
@@ -140,22 +141,24 @@ class Http:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def _take_place(self) -> threading.Semaphore:
+    def _take_place(self) -> Callable[[], None]:
+        """Take one of the places of requests that wait; return how to give it back."""
         places = self._places
-        if not places.acquire(blocking=False):
+        place = places.take()
+        if place is None:
             raise Full(f"{self._waiting} requests wait already", sent=False)
-        return places
+        return partial(places.release, place)
 
     @contextmanager
     def _place(self, request: Request) -> Iterator[None]:
         if request.wait <= 0:
             yield
             return
-        places = self._take_place()
+        done = self._take_place()
         try:
             yield
         finally:
-            places.release()
+            done()
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses now."""
@@ -171,4 +174,4 @@ class Http:
         """Begin anew in a forked child; the connections are the parent's."""
         self._pool.forget_parent()
         self._loops.forget_parent()
-        self._places = threading.Semaphore(self._waiting)
+        self._places = Places(self._waiting)

@@ -151,7 +151,7 @@ def test_a_watch_of_a_loop_that_has_ended_gives_its_place_back(opened: Opener, n
     with Etcd() as server:
         backend = opened(server.url)
         places = backend._asker.http._places
-        before = places._value
+        before = len(places)
         holder = claim(backend, name)
         assert granted(backend, holder)
         waiter = claim(backend, name)
@@ -165,10 +165,10 @@ def test_a_watch_of_a_loop_that_has_ended_gives_its_place_back(opened: Opener, n
             await asyncio.sleep(0)
 
         asyncio.run(wait())
-        assert places._value == before - 1, "nothing is watched"
+        assert len(places) == before + 1, "nothing is watched"
         thread = threading.Thread(target=place_of(backend, waiter).stop_watching)
         thread.start()
         thread.join()
-        assert places._value == before
+        assert len(places) == before
         backend.release(waiter)
         backend.release(holder)

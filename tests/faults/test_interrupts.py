@@ -30,7 +30,6 @@ ALIASES = (
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("alias", [each for each in ALIASES if each in settings.DISTLOCKS])
 def test_a_signal_at_any_moment(alias: str) -> None:
-    # A session of ZooKeeper's that is interrupted while it connects takes long to follow up.
-    many = {"locmem": 30_000, "zookeeper": 500}.get(alias, 2_000)
+    many = {"locmem": 30_000}.get(alias, 2_000)
     sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": many})()
     sweep.test_a_signal_at_any_moment()

@@ -14,7 +14,7 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
-    {"text", "descriptors"},
+    {"text", "descriptors", "threads"},
     {"exceptions", "clock", "signals", "backoff", "values", "offloop", "losses"},
     {"names", "durations", "decorators", "holder", "worker", "flow", "loops"},
     {"calls", "conf", "transactions", "cleaning", "fence", "rows"},

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ... import threads
 from ...worker import begin
 from ..redis.location import Place
 from .asking import Answers, NotAskedError, Round
@@ -53,7 +54,7 @@ class Cluster:
     limit: float
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
-    _ended: threading.Event = field(default_factory=threading.Event)
+    _ended: threads.Event = field(default_factory=threads.Event)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -118,7 +119,7 @@ class Cluster:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child."""
-        self._mutex, self._thread, self._ended = threading.Lock(), None, threading.Event()
+        self._mutex, self._thread, self._ended = threading.Lock(), None, threads.Event()
 
 
 class Progress:

@@ -7,13 +7,13 @@ node that was stopped gets a request and its undoing in their order, when it goe
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from ...threads import Places
 from ...transactions import INHERITED
 from .asking import Operation, QuorumError
 from .course import Course, Steps
@@ -89,7 +89,7 @@ class Rings:
         self._limit = limit
         self._idle: deque[Ring] = deque()
         self._closed = False
-        self._places = threading.Semaphore(WAITING)
+        self._places = Places(WAITING)
 
     def run(self, operation: Operation[T]) -> T:
         """Carry an operation out, round by round."""
@@ -107,7 +107,9 @@ class Rings:
 
     def wait(self, turn: Turn) -> bool:
         """Block on one node; False when there is no place to."""
-        if not self._places.acquire(blocking=False):
+        places = self._places
+        place = places.take()
+        if place is None:
             return False
         try:
             ring = self._lend()
@@ -119,7 +121,7 @@ class Rings:
             self._give_back(ring)
             return waited
         finally:
-            self._places.release()
+            places.release(place)
 
     def _lend(self) -> Ring:
         try:
@@ -147,4 +149,4 @@ class Rings:
     def forget_parent(self) -> None:
         """Begin anew in a forked child; the connections are the parent's."""
         INHERITED.append(self._idle)
-        self._idle, self._places = deque(), threading.Semaphore(WAITING)
+        self._idle, self._places = deque(), Places(WAITING)

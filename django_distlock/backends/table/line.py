@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable
 
+from ... import threads
 from ...values import Claim
 from .doors import Door
 
@@ -26,7 +26,7 @@ class Visit:
         self.end: float | None = None  # when its wait is over; None: never
         self.until: float | None = None  # when its lease ends; None while it waits
         self.nap = NAP
-        self.called = threading.Event()
+        self.called = threads.Event()
         self.wake: Callable[[], None] | None = None  # for a task, which waits for no event
 
     def call(self) -> None:

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from ... import threads
 from ...clock import Clock
 from .answers import Batch
 from .places import Places
@@ -36,7 +37,7 @@ class Keeper:
         self._places = places
         self._lost = lost
         self.session: Session
-        self._wake = threading.Event()
+        self._wake = threads.Event()
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
         self._closed = False
@@ -58,10 +59,10 @@ class Keeper:
     def _begin(self) -> None:
         with self._mutex:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"distlock-{self._alias}_keeper", daemon=True
-                )
-                self._thread.start()
+                name = f"distlock-{self._alias}_keeper"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                threads.start(thread)  # where that is interrupted, the next wake begins another
+                self._thread = thread
 
     def close(self) -> None:
         """End the thread."""
@@ -75,6 +76,8 @@ class Keeper:
             self._wake.clear()
             if self._closed:  # asked after the clearing, which would take the call of `close` away
                 return
+            if self._thread not in (None, threading.current_thread()):
+                return  # whoever began this one was interrupted, and another was begun
             self._until = 0.0  # what comes meanwhile is told, or seen below
             now = self._clock()
             try:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ... import threads
 from ...clock import Clock
 from .answers import Batch, Bell, Gate
 from .errors import LeftOutError, NoAnswerError, NotLetInError
@@ -51,8 +52,8 @@ class Session:
     def _reset(self) -> None:
         self._mutex = threading.Lock()
         self._pid = os.getpid()
-        self._up = threading.Event()
-        self._settled = threading.Event()  # it is up, or kazoo has given up
+        self._up = threads.Event()
+        self._settled = threads.Event()  # it is up, or kazoo has given up
         self._client: Any = None
         self._over = ""  # why kazoo has given up, as when it is not let in
         self._cut_at = -math.inf
@@ -195,7 +196,7 @@ class Session:
                 logger.warning("Closing a client of alias %r failed: %s", self._alias, error)
 
         thread = threading.Thread(target=end, name=f"distlock-{self._alias}_end", daemon=True)
-        thread.start()
+        threads.start(thread)
         thread.join(CLOSING)
 
     def close(self) -> None:

@@ -110,11 +110,6 @@ class Interruptions(ContractBase):
                     pass
         except _Interrupt:
             pass
-        except RuntimeError as error:
-            # Python's own Condition, interrupted where it takes its lock back (Thread.start() waits
-            # on one), fails to release the lock; the interruption is what it was handling.
-            if not isinstance(error.__context__, _Interrupt):
-                raise
         while signal.getitimer(signal.ITIMER_REAL)[0]:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,108 @@
+"""Synchronisation of threads that an exception raised by a signal handler leaves intact.
+
+Python runs signal handlers between the steps of Python code. One that raises (Ctrl-C, a soft time
+limit) inside `threading.Event`, `Condition` or `Semaphore`, which are written in Python, can leave
+their inner lock acquired: other threads then block in them for the life of the process. What stands
+here calls C functions only, each of which happens as a whole. For the same reason, enter a lock or
+an RLock by ``with``, never a Condition.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextlib import suppress
+
+__all__ = ["Event", "Place", "Places", "start"]
+
+
+class Event:
+    """A flag that threads can wait for, as `threading.Event`."""
+
+    __slots__ = ("_flag", "_waiters")
+
+    def __init__(self) -> None:
+        self._flag = False
+        self._waiters: list[threading.Lock] = []
+
+    def is_set(self) -> bool:
+        """Tell whether the flag is set."""
+        return self._flag
+
+    def set(self) -> None:
+        """Set the flag, and wake all who wait."""
+        self._flag = True
+        for waiter in self._waiters.copy():
+            with suppress(RuntimeError):  # another thread has woken it
+                waiter.release()
+
+    def clear(self) -> None:
+        """Unset the flag."""
+        self._flag = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the flag is set, for ``timeout`` seconds at most; return the flag."""
+        if self._flag:
+            return True
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        try:
+            if self.is_set():  # before the waiter was there to be woken
+                return True
+            limit = threading.TIMEOUT_MAX if timeout is None else max(0.0, timeout)
+            return waiter.acquire(timeout=min(limit, threading.TIMEOUT_MAX))
+        finally:
+            self._waiters.remove(waiter)
+
+
+class Place:
+    """One of a limited number of places, from `Places.take`."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Places:
+    """Bounds how many operations are under way at once.
+
+    A place that its user has dropped without a release, as when it was interrupted, is free again.
+    """
+
+    __slots__ = ("_most", "_mutex", "_taken")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._mutex = threading.Lock()
+        self._taken: set[weakref.ref[Place]] = set()
+
+    def __len__(self) -> int:
+        """Return how many are taken."""
+        return len(self._taken)
+
+    def take(self) -> Place | None:
+        """Return a place, or None when all are taken."""
+        with self._mutex:
+            if len(self._taken) >= self._most:
+                return None
+            place = Place()
+            self._taken.add(weakref.ref(place, self._taken.discard))
+            return place
+
+    def release(self, place: Place) -> None:
+        """Give a place back; not twice, but that does no harm."""
+        self._taken.discard(weakref.ref(place))
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread; an interruption of that is raised as what it is.
+
+    Python's own waits for the thread on a Condition, which hides an interruption that comes while
+    it takes its lock back behind a RuntimeError.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        cause = error.__context__
+        if cause is None or isinstance(cause, Exception):
+            raise
+        raise cause from None

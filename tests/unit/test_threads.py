@@ -1,0 +1,204 @@
+"""What threads share survives an exception that a signal handler raises at any moment."""
+
+from __future__ import annotations
+
+import ast
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from django_distlock import threads
+from django_distlock.threads import Event, Place, Places
+from django_distlock.worker import Worker
+
+from .tools import LIMIT
+
+PACKAGE = Path(threads.__file__).parent
+INTERRUPTIONS = 3_000
+
+
+class Interruption(BaseException):
+    """What the signal's handler raises."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interruption
+
+
+@contextmanager
+def interruptions() -> Iterator[None]:
+    """Have SIGALRM raise; without a tracer, whose mutex it would leave locked."""
+    tracer, before = sys.gettrace(), signal.signal(signal.SIGALRM, _interrupt)
+    timer = signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def interrupt(work: Callable[[], object], many: int = INTERRUPTIONS) -> None:
+    """Interrupt ``work``, done again and again, at random moments."""
+    chance = random.Random(1)
+    with interruptions():
+        for _ in range(many):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-4), 0.5)
+                while True:
+                    work()
+            except Interruption:
+                pass
+            while signal.getitimer(signal.ITIMER_REAL)[0]:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interruption:
+                    continue
+
+
+def elsewhere(work: Callable[[], object]) -> bool:
+    """Tell whether ``work`` comes to its end on another thread."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    return not thread.is_alive()
+
+
+def test_an_event_is_a_flag_to_wait_for() -> None:
+    event = Event()
+    assert not event.wait(0.01)
+    assert not event.wait(-1.0)
+    event.set()
+    assert event.is_set()
+    assert event.wait()
+    event.clear()
+    assert not event.is_set()
+
+
+def test_all_who_wait_for_an_event_are_woken() -> None:
+    event = Event()
+    waiters = [threading.Thread(target=event.wait) for _ in range(8)]
+    for each in waiters:
+        each.start()
+    time.sleep(0.05)
+    event.set()
+    for each in waiters:
+        each.join(LIMIT)
+        assert not each.is_alive()
+    assert not event._waiters
+
+
+def test_an_event_survives_interruptions() -> None:
+    event = Event()
+
+    def work() -> None:
+        event.set()
+        event.wait(1.0)
+        event.clear()
+        event.wait(1e-6)
+
+    interrupt(work)
+    assert elsewhere(event.set)
+    assert elsewhere(event.wait)
+    assert not event._waiters
+
+
+def test_there_are_as_many_places_as_were_asked_for() -> None:
+    places = Places(2)
+    first, second = places.take(), places.take()
+    assert first is not None
+    assert second is not None
+    assert places.take() is None
+    places.release(first)
+    places.release(first)
+    third = places.take()
+    assert third is not None
+    assert places.take() is None
+
+
+def test_a_place_that_was_dropped_is_free() -> None:
+    places = Places(1)
+    place: Place | None = places.take()
+    assert place is not None
+    del place
+    assert places.take() is not None
+
+
+def test_places_survive_interruptions() -> None:
+    places = Places(1)
+
+    def work() -> None:
+        place = places.take()
+        assert place is not None
+        places.release(place)
+
+    interrupt(work)
+    assert elsewhere(places.take)
+    assert places.take() is not None
+
+
+def test_a_worker_survives_interruptions() -> None:
+    worker = Worker("interrupted")
+
+    def work() -> None:
+        worker.submit(lambda: None)
+        worker.is_idle()
+
+    interrupt(work)
+    done = threading.Event()
+    assert elsewhere(lambda: worker.submit(done.set))
+    assert done.wait(LIMIT)
+    worker.close()
+
+
+def test_an_interruption_while_a_thread_begins_is_raised_as_it_is() -> None:
+    class Begun(threading.Thread):
+        def start(self) -> None:
+            try:
+                raise Interruption
+            finally:
+                threading.Lock().release()  # as Python's Condition may
+
+    with pytest.raises(Interruption):
+        threads.start(Begun())
+    thread = threading.Thread()
+    thread.start()
+    with pytest.raises(RuntimeError, match="once"):
+        threads.start(thread)
+
+
+def test_nothing_that_an_interruption_can_leave_locked_is_used() -> None:
+    """No Event or Semaphore of Python's, and no Condition that is entered itself."""
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        where = path.relative_to(PACKAGE)
+        if where.parts[0] in ("testing", "management"):  # processes and programs of their own
+            continue
+        tree = ast.parse(path.read_text())
+        conditions = {
+            ast.unparse(node.targets[0])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            and ast.unparse(node.value).startswith("threading.Condition(")
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "threading.Event",
+                "threading.Semaphore",
+                "threading.BoundedSemaphore",
+                "threading.Barrier",
+            ):
+                wrong.append(f"{where}:{node.lineno}")
+            elif isinstance(node, ast.With):
+                entered = {ast.unparse(item.context_expr) for item in node.items}
+                wrong += [f"{where}:{node.lineno}"] if entered & conditions else []
+    assert wrong == []
