@@ -25,6 +25,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from .backoff import Backoff
 from .clock import Clock
 from .exceptions import LockBackendError, StoreConflictError, UnsupportedOperationError
 from .values import Bound, Claim, Grant, Refusal
@@ -39,6 +40,7 @@ LATE, TOO_LATE = 0.05, 0.5  # seconds past the wait: two tries, one try
 # Seconds in a queue after which the store is asked all the same: a hint to try may be lost, and
 # whoever stands before us may hang.
 QUEUE_LIMIT = 1.0
+AFTER_CONFLICT = Backoff(0.01, 0.15)  # pauses of a release or renewal that met one
 LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however short the wait
 
 
@@ -64,6 +66,8 @@ class Store(Protocol):
     def is_queued(self, claim: Claim) -> bool: ...
     @property
     def alias(self) -> str: ...
+    @property
+    def clock(self) -> Clock: ...
     @property
     def command_timeout(self) -> float: ...
     @property
@@ -153,8 +157,7 @@ def acquire(
         left = None if until is None else until - asked
         if (left is None or left > 0) and store.is_contended(claim):
             # Else who has just released it would be before those who wait, again and again.
-            turn = _at_most(left, QUEUE_LIMIT, None)
-            told = yield Wait(store, "queue", (claim, turn, left), claim.name)
+            told = yield from _queue(store, claim, _at_most(left, QUEUE_LIMIT, None), left)
             asked = clock()
         while True:
             answer = None if isinstance(told, bool) else told
@@ -187,7 +190,7 @@ def acquire(
             told = False
             if isinstance(answer, Refusal) and answer.queue:
                 turn = _at_most(left, QUEUE_LIMIT, answer)
-                told = yield Wait(store, "queue", (claim, turn, left), claim.name)
+                told = yield from _queue(store, claim, turn, left)
             if not told:
                 sleeps = sleeps or iter(delays)
                 seconds = _at_most(left, next(sleeps), answer)
@@ -214,6 +217,17 @@ def acquire(
     return answer
 
 
+def _queue(
+    store: Store, claim: Claim, turn: float, left: float | None
+) -> Flow[Grant | Refusal | bool]:
+    """Wait in the store's queue; where that meets a conflict, the next attempt says which."""
+    try:
+        told: Grant | Refusal | bool = yield Wait(store, "queue", (claim, turn, left), claim.name)
+    except StoreConflictError:
+        return False
+    return told
+
+
 def _patience(store: Store, left: float | None) -> float:
     """Return how long one attempt may take, with ``left`` seconds of the wait."""
     if left is None:
@@ -236,7 +250,7 @@ def _withdraw(
 ) -> Flow[bool]:
     """Take back what was asked for; tell whether that is done, or cared for."""
     try:
-        return bool((yield from insist(store, verb, claim, delays=())))
+        return bool((yield from insist(store, verb, claim, patience=0.0)))
     except LockBackendError:
         abandon(claim)
         return True
@@ -250,22 +264,24 @@ def _withdraw(
         raise
 
 
-def insist(store: Store, verb: str, claim: Claim, *, delays: Iterable[float]) -> Flow[Any]:
-    """Call ``verb`` with the claim, again after a conflict as often as there are ``delays``.
+def insist(store: Store, verb: str, claim: Claim, *, patience: float | None = None) -> Flow[Any]:
+    """Call ``verb`` with the claim, again after conflicts for ``patience`` seconds in all.
 
+    By default for COMMAND_TIMEOUT: within that a server is restarted, or another leader is chosen.
     A release that finds nothing after a conflict was done by the try that met it.
     """
+    end = store.clock() + (store.command_timeout if patience is None else patience)
     sleeps: Iterator[float] | None = None
     while True:
         try:
             answer = yield Call(store, verb, (claim,), claim.name)
             return answer or (verb == "release" and sleeps is not None)
         except StoreConflictError:
-            sleeps = sleeps or iter(delays)
-            delay = next(sleeps, None)
-            if delay is None:
+            sleeps = sleeps or iter(AFTER_CONFLICT)
+            pause = next(sleeps)
+            if store.clock() + pause >= end:
                 raise
-            yield Pause(store, "pause", (claim, delay), claim.name)
+            yield Pause(store, "pause", (claim, pause), claim.name)
 
 
 def run(flow: Flow[T]) -> T:

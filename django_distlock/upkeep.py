@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from . import flow
-from .backoff import Backoff
 from .exceptions import LockBackendError, LockNotHeldError
 from .flow import Flow, drift
 from .held import Hold, State
@@ -14,12 +13,9 @@ from .transactions import Block, Ending
 from .values import Claim
 from .watchdog import abandon, watchdog, worker_of
 
-__all__ = ["RETRIES", "failed", "free", "keep_until_ended", "renew_hold"]
+__all__ = ["failed", "free", "keep_until_ended", "renew_hold"]
 
 logger = logging.getLogger("django_distlock")
-
-# Of a release or renewal that met a conflict in the store: about 0.4 s together.
-RETRIES = Backoff(0.01, 0.15, times=6)
 
 
 def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
@@ -33,7 +29,7 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
     crossed = hold.in_flight
     sent = hold.backend.clock()
     try:
-        ours = yield from flow.insist(hold.backend, "renew", claim, delays=RETRIES)
+        ours = yield from flow.insist(hold.backend, "renew", claim)
     except BaseException as error:
         hold.claim = before
         # It may have reached the store: rely on the shorter of the two from now on.
@@ -78,7 +74,7 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
     """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone."""
     hold.renewing = False
     try:
-        ours = yield from flow.insist(hold.backend, "release", hold.claim, delays=RETRIES)
+        ours = yield from flow.insist(hold.backend, "release", hold.claim)
     except LockBackendError as error:
         hold.unsure = True
         hold.move(State.RELEASING, State.ACTIVE)

@@ -257,7 +257,7 @@ class BaseLockBackend(Calls):
             now = "nobody holds it" if info is None else f"token {info.fencing_token} holds it"
             raise LockNotHeldError(f"Not broken: {now}", name=name, alias=self.alias)
         claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
-        if not (yield from flow.insist(self, "release", claim, delays=(0.01, 0.05, 0.2))):
+        if not (yield from flow.insist(self, "release", claim)):
             raise LockNotHeldError("Not broken: it changed hands", name=name, alias=self.alias)
         facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
         if heard(lock_forced):

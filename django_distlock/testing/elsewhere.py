@@ -16,7 +16,6 @@ from ..exceptions import LockNotAcquiredError
 from ..flow import Flow, Granted
 from ..handler import locks
 from ..names import check_name
-from ..upkeep import RETRIES
 from ..values import Claim, Holder, Note
 from ..watchdog import abandon
 from .memory import ELSEWHERE, RENEWED, MemoryBackend
@@ -103,7 +102,7 @@ class hold_elsewhere:
         if self._taken is not None:
             backend, claim = self._taken
             # False means that it expired, was forced, or went with a transaction: gone anyway.
-            yield from flow.insist(backend, "release", claim, delays=RETRIES)
+            yield from flow.insist(backend, "release", claim)
             self._taken = None
 
     def _leave(self, body_error: BaseException | None) -> Flow[None]:

@@ -8,7 +8,6 @@ from ..flow import Flow
 from ..handler import locks
 from ..held import Hold
 from ..lease import Lease
-from ..upkeep import RETRIES
 from .telling import atold, told
 
 __all__ = ["alose", "lose"]
@@ -39,7 +38,7 @@ def _lose(lease: Lease | str, using: str, reason: str) -> Flow[None]:
     hold = _named(lease, using) if isinstance(lease, str) else _of(lease)
     renewing, hold.renewing = hold.renewing, False  # else a renewal may be the first to notice
     try:
-        yield from flow.insist(hold.backend, "release", hold.claim, delays=RETRIES)
+        yield from flow.insist(hold.backend, "release", hold.claim)
     except BaseException:
         hold.renewing = renewing
         raise

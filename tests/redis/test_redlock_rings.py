@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from django_distlock import Lock, LockBackendError, lock, locks
+from django_distlock import Lock, LockBackendError, LockInfo, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, aring, course, ring
 from django_distlock.backends.redlock.asking import room
 from django_distlock.backends.redlock.looking import QuorumInfo
@@ -129,11 +129,16 @@ class TestRings:
         monkeypatch.setattr(course, "OWED", 2)
         monkeypatch.setattr(course, "PATIENCE", 100.0)  # nor is it connected to anew
 
+        def inspected() -> LockInfo | None:
+            with own(5.0):
+                return backend().inspect(NAME)
+
+        async def ainspected() -> LockInfo | None:
+            async with own(5.0):
+                return await backend().ainspect(NAME)
+
         async def votes() -> str:
-            lease = await own(5.0).aacquire() if way == "async" else own(5.0).acquire()
-            assert lease
-            info = await backend().ainspect(NAME) if way == "async" else backend().inspect(NAME)
-            await lease.arelease() if way == "async" else lease.release()
+            info = await (ainspected() if way == "async" else asyncio.to_thread(inspected))
             assert isinstance(info, QuorumInfo)
             return info.votes[NODES[0].url()]
 

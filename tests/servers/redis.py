@@ -277,6 +277,10 @@ class RedisCluster:
             node.execute("CLUSTER", "ADDSLOTSRANGE", str(low), str(high))
             if node is not first:
                 node.execute("CLUSTER", "MEET", first.host, str(first.port), str(first.bus))
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the nodes agree that all is well."""
         for node in self.nodes:
             wait_until(partial(self._agrees, node), "the cluster")
 

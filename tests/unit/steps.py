@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -27,6 +27,7 @@ class NoStore:
     command_timeout: float = 5.0
     least_patience: float = LEAST_PATIENCE
     alias: str = "test"
+    clock: VirtualClock = field(default_factory=VirtualClock)
 
     def is_contended(self, claim: Claim) -> bool:
         return False

@@ -259,28 +259,45 @@ def test_a_short_command_timeout_wins() -> None:
 # -- insisting ---------------------------------------------------------------------------------
 
 
-def test_insisting_asks_again_after_a_conflict_as_often_as_there_are_delays() -> None:
-    steps: flow.Flow[bool] = insist(NoStore(), "renew", CLAIM, delays=iter((0.1, 0.2)))
-    asked = next(steps)
-    for delay in (0.1, 0.2):
+@pytest.mark.parametrize(("given", "patience"), [({}, 5.0), ({"patience": 2.0}, 2.0)])
+def test_insisting_asks_again_after_conflicts_until_its_patience_ends(
+    given: dict[str, float], patience: float
+) -> None:
+    store = NoStore()
+    steps: flow.Flow[bool] = insist(store, "renew", CLAIM, **given)
+    began, asked = store.clock(), next(steps)
+
+    def conflict() -> Step:
         assert isinstance(asked, Call)
         assert (asked.verb, asked.args) == ("renew", (CLAIM,))
         pause = steps.throw(StoreConflictError("busy"))
         assert isinstance(pause, Pause)
-        assert pause.args == (CLAIM, delay)
-        asked = steps.send(None)
+        store.clock.advance(pause.args[1])
+        return steps.send(None)
+
+    while store.clock() - began < patience - 0.2:
+        asked = conflict()
     with pytest.raises(StoreConflictError):
-        steps.throw(StoreConflictError("busy"))
+        for _ in range(4):
+            asked = conflict()
+    assert patience - 0.2 < store.clock() - began < patience
+
+
+def test_a_wait_in_the_queue_that_meets_a_conflict_is_followed_by_the_next_attempt() -> None:
+    drive = ByHand().answer(Refusal(None, "note", queue=True)).expect("queue")
+    drive.fail(StoreConflictError("a server is restarted"))
+    drive.expect("pause")
+    assert isinstance(drive.sleep(0.1).expect("try_acquire").grant().result, Granted)
 
 
 def test_insisting_returns_the_answer_and_raises_other_errors() -> None:
-    steps: flow.Flow[bool] = insist(NoStore(), "renew", CLAIM, delays=iter((0.1,)))
+    steps: flow.Flow[bool] = insist(NoStore(), "renew", CLAIM)
     first: Step = next(steps)
     assert isinstance(first, Call)
     with pytest.raises(StopIteration) as stop:
         steps.send(True)
     assert stop.value.value is True
-    steps = insist(NoStore(), "renew", CLAIM, delays=iter((0.1,)))
+    steps = insist(NoStore(), "renew", CLAIM)
     next(steps)
     with pytest.raises(LockBackendError, match="down"):
         steps.throw(LockBackendError("down"))

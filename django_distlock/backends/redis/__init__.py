@@ -58,7 +58,6 @@ class RedisBackend(Looking):
         from redis import exceptions as kinds
 
         self._unknown, self._cut_off = kinds.NoScriptError, kinds.ConnectionError
-        self._asks_again = (kinds.WatchError, kinds.BusyLoadingError, kinds.TryAgainError)
         self.store_errors = (kinds.RedisError,)
         self.located = locate(alias, conf.location, self.opts)
         place, limit = self.located, self.command_timeout
@@ -244,12 +243,9 @@ class RedisBackend(Looking):
     # -- for the layers above ----------------------------------------------------------------------
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether the store asks to try again in a moment.
-
-        Others wrote each time that it was tried, the server has just started, or the cluster is
-        moving the slot: then a script that comes to a key that was moved already fails.
-        """
-        return isinstance(error, self._asks_again) or "non local key" in str(error)
+        """Tell whether the store asks to try again in a moment."""
+        fails_over = bool(self.located.nodes or self.located.sentinel)
+        return errors.passes(error, fails_over=fails_over)
 
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.located.shown)

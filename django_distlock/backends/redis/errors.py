@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-__all__ = ["remedy"]
+__all__ = ["passes", "remedy"]
+
+# What servers say while a replica takes over, or a slot is moved.
+_PASSING = ("READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "LOADING")
+
+
+def passes(error: Exception, *, fails_over: bool) -> bool:
+    """Tell whether the store asks to try again in a moment.
+
+    Others wrote each time that it was tried, the server has just started, or the cluster moves the
+    slot: then a script that comes to a key that was moved already fails. Where another server takes
+    over from one that is gone (``fails_over``), that passes, too.
+    """
+    from redis import exceptions as kinds
+
+    said = str(error)
+    asks = kinds.WatchError | kinds.BusyLoadingError | kinds.TryAgainError
+    if isinstance(error, asks) or "non local key" in said:
+        return True
+    lasting = kinds.AuthenticationError | kinds.AuthorizationError | kinds.MaxConnectionsError
+    if not fails_over or isinstance(error, lasting):
+        return False
+    gone = kinds.ConnectionError | kinds.TimeoutError | kinds.ReadOnlyError | kinds.ClusterDownError
+    return isinstance(error, gone) or said.startswith(_PASSING) or "WAIT_REPLICAS" in said
 
 
 def remedy(error: Exception, where: str) -> str:
