@@ -24,7 +24,7 @@ from .tools import LIMIT
 PACKAGE = Path(threads.__file__).parent
 INTERRUPTIONS = 3_000
 
-# An interruption of what the collector calls, such as hypothesis' callback, is reported, not raised.
+# An interruption of what the collector calls (hypothesis' callback) is reported, not raised.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
