@@ -170,10 +170,12 @@ def acquire(
                     asking = False
                 except StoreConflictError:
                     conflicts += 1
-                    late = -1.0 if until is None else clock() - until
-                    most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
-                    if late >= 0 and conflicts >= most:
-                        raise
+                    now = clock()
+                    if until is not None and now >= until:
+                        late = now - min(until, asked)  # one that took long would do so again
+                        most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
+                        if conflicts >= most:
+                            raise
             if isinstance(answer, Grant):
                 deadline = asked + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from .backends.base import BaseLockBackend
 from .conf import DEFAULTS, parse
 from .exceptions import InvalidLockBackendError
 from .watchdog import worker_of
+from .worker import LAST
 
 __all__ = ["Cover", "LockHandler", "locks"]
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     _Handler = BaseConnectionHandler[BaseLockBackend]
 else:  # generic in the stubs only
     _Handler = BaseConnectionHandler
+
+
+logger = logging.getLogger("django_distlock")
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +62,7 @@ class LockHandler(_Handler):
         self._backends: dict[str, BaseLockBackend] = {}
         self._covers: list[Cover] = []  # the innermost last
         self._mutex = threading.RLock()
+        self._pid = os.getpid()
 
     def configure_settings(self, settings: Any) -> dict[str, Any]:
         if settings is None:
@@ -156,6 +162,15 @@ class LockHandler(_Handler):
                 while level:
                     self._close(level.popitem()[1])
 
+    def end_idle(self) -> None:
+        """Have every backend end what holds nothing, at the interpreter's end."""
+        if self._pid == os.getpid():  # not in a child that was forked behind Python's back
+            for backend in self.all(initialized_only=True):
+                try:
+                    backend.end_idle()
+                except Exception:  # the others have sessions, too
+                    logger.exception("Ending what alias %r keeps failed", backend.alias)
+
     def reset(self) -> None:
         """Close every backend and read DISTLOCKS anew at the next use."""
         with self._mutex:
@@ -172,6 +187,7 @@ class LockHandler(_Handler):
     def forget_parent(self) -> None:
         """Drop, in a forked child, what belongs to the parent; aliases are opened anew."""
         self._mutex = threading.RLock()
+        self._pid = os.getpid()
         for level in (self._backends, *(cover.below for cover in self._covers)):
             for backend in level.values():
                 backend.forget_parent()
@@ -186,3 +202,4 @@ locks = LockHandler()
 _parked: list[BaseLockBackend] = []
 
 os.register_at_fork(after_in_child=lambda: locks.forget_parent())
+LAST.append(locks.end_idle)

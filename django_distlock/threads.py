@@ -9,6 +9,7 @@ an RLock by ``with``, never a Condition.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from contextlib import suppress
@@ -16,14 +17,32 @@ from contextlib import suppress
 __all__ = ["Event", "Place", "Places", "start"]
 
 
+class _Waking:
+    """Wakes a task, as the release of a lock wakes a thread."""
+
+    __slots__ = ("_loop", "future")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def release(self) -> None:
+        # RuntimeError: the loop is closed, so nobody waits any more.
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
 class Event:
-    """A flag that threads can wait for, as `threading.Event`."""
+    """A flag that threads can wait for, as `threading.Event`, and tasks of event loops as well."""
 
     __slots__ = ("_flag", "_waiters")
 
     def __init__(self) -> None:
         self._flag = False
-        self._waiters: list[threading.Lock] = []
+        self._waiters: list[threading.Lock | _Waking] = []
 
     def is_set(self) -> bool:
         """Tell whether the flag is set."""
@@ -33,7 +52,7 @@ class Event:
         """Set the flag, and wake all who wait."""
         self._flag = True
         for waiter in self._waiters.copy():
-            with suppress(RuntimeError):  # another thread has woken it
+            with suppress(RuntimeError):  # another thread has woken it, or its loop is closed
                 waiter.release()
 
     def clear(self) -> None:
@@ -54,6 +73,19 @@ class Event:
             return waiter.acquire(timeout=min(limit, threading.TIMEOUT_MAX))
         finally:
             self._waiters.remove(waiter)
+
+    async def await_set(self, timeout: float) -> bool:
+        """Wait as `wait`, on the running event loop."""
+        if self._flag:
+            return True
+        waking = _Waking()
+        self._waiters.append(waking)
+        try:
+            if not self.is_set():
+                await asyncio.wait([waking.future], timeout=timeout)
+            return self.is_set()
+        finally:
+            self._waiters.remove(waking)
 
 
 class Place:

@@ -17,6 +17,7 @@ from typing import ClassVar
 from . import clock, threads
 
 __all__ = [
+    "LAST",
     "Callbacks",
     "Job",
     "Worker",
@@ -258,12 +259,18 @@ os.register_at_fork(after_in_child=callbacks.forget_parent)
 os.register_at_fork(after_in_child=Worker.forget_parent)
 
 
+LAST: list[Job] = []
+"""What is done at the interpreter's end, when all that was due has been done."""
+
+
 def _end_all() -> None:
     end = clock.now() + LAST_WAIT
     workers = list(Worker._all)
     for worker in workers:
         if worker._drained:
             worker.drain(end)
+    for job in LAST:
+        job()
     for worker in workers:
         worker.close(max(0.0, end - clock.now()))
 

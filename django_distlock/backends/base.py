@@ -196,6 +196,13 @@ class BaseLockBackend(Calls):
         """Return what is equal for the aliases that one cleaning covers: those of one table."""
         return (type(self), self.alias)
 
+    def end_idle(self) -> None:
+        """End what the store keeps for this process and what holds no lock, as a session does.
+
+        Called at the interpreter's end; it takes a second at most, and raises nothing of the
+        store's. What holds a lock that was not released ends by its ttl.
+        """
+
     def close_thread(self) -> None:
         """Close what this thread has open; called by our own threads when they have done."""
 

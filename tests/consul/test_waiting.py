@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from dataclasses import replace
@@ -166,6 +167,49 @@ def test_more_waiters_than_may_block(opened: Opener, server: Consul) -> None:
     for thread in threads:
         thread.join(60)
     assert len(got) == 60
+    assert keys_of(server, backend) == []
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_of_many_waiters_of_a_process_one_watches(opened: Opener, server: Consul, way: str) -> None:
+    """The others are told by it; whoever gives up reads no more than the mark of the line."""
+    backend = opened(server.url)
+    waiters = 30
+    patient = lock("a", using=backend.alias, ttl=30, wait=60)
+
+    async def wait_on_loop() -> None:
+        async with patient:
+            pass
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(wait_on_loop()) for _ in range(waiters)]
+        await asyncio.to_thread(all_wait)
+        for task in tasks[waiters // 2 :]:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    def wait_in_thread() -> None:
+        with patient:
+            pass
+
+    def all_wait() -> None:
+        soon(lambda: _waiting(server, backend) == waiters, 30)
+        with asked() as requests:
+            time.sleep(2.0)
+        # One that blocks each second, and a look of each now and then.
+        assert len(requests) <= waiters
+        first.release()
+
+    held = lock("a", using=backend.alias, ttl=60).acquire()
+    assert held is not None
+    first: Lease = held
+    if way == "async":
+        asyncio.run(main())
+    else:
+        threads = [started(wait_in_thread) for _ in range(waiters)]
+        all_wait()
+        for thread in threads:
+            thread.join(60)
     assert keys_of(server, backend) == []
 
 

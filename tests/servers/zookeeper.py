@@ -135,6 +135,7 @@ class ZooKeeper(Server):
         nodes = re.findall(r"(?m)^\t(/.*)$", dump)
         sessions = {int(each, 16) for each in re.findall(r"0x[0-9a-f]+", dump)}
         sessions -= {int(each, 16) for each in re.findall(r"sid=(0x[0-9a-f]+)", connected)}
+        sessions.discard(0)  # whoever has asked for this
         return {*nodes, *map(hex, sessions)}
 
     def serves(self) -> bool:

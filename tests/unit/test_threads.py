@@ -61,9 +61,10 @@ def interrupt(work: Callable[[], object], many: int = INTERRUPTIONS) -> None:
                     work()
             except Interruption:
                 pass
-            while signal.getitimer(signal.ITIMER_REAL)[0]:
+            while True:
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 0)
+                    break
                 except Interruption:
                     continue
 

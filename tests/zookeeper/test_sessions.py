@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -49,6 +50,29 @@ def test_a_session_that_ends_ends_every_lease_at_once(
             lease.release()
     with lock(f"{name}0", using=backend.alias, wait=5):
         pass
+
+
+def test_a_session_on_which_nothing_hangs_is_asked_for_seldom(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Ask the leader for each process that once had a lock no more often than need be."""
+    backend = opened(server.address, prefix=name, session=4.0)
+    asked: list[float] = []
+    real = backend._session.send
+
+    def send(*words: Any) -> Any:
+        asked.append(time.monotonic())
+        return real(*words)
+
+    with lock(name, using=backend.alias), mock.patch.object(backend._session, "send", send):
+        time.sleep(2.0)
+    held = len(asked)
+    time.sleep(1.0)  # the beat that was planned while it was held
+    asked.clear()
+    with mock.patch.object(backend._session, "send", send):
+        time.sleep(2.0)
+    assert held >= 4
+    assert len(asked) <= 3
 
 
 def expire(server: ZooKeeper, backend: ZooKeeperBackend) -> None:

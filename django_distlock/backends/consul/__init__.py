@@ -12,11 +12,11 @@ from django.core.checks import CheckMessage
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import UnsupportedOperationError
 from ...flow import LEAST_PATIENCE
-from ...http import Http, HttpError, Request, require_h11
+from ...http import Http, HttpError, require_h11
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, Sequencer
 from ..base import BaseLockBackend
 from . import checks, errors, looking, options
-from .calls import Api, ConsulError, Rest, Talk
+from .calls import Api, ConsulError, Rest, Standby, Step, Talk
 from .holds import Ways
 from .protocol import Protocol
 from .records import folder
@@ -81,7 +81,7 @@ class ConsulBackend(BaseLockBackend):
     def _converse(self, talk: Talk[T], limit: float) -> T:
         """Carry out the steps of ``talk`` in this thread, in ``limit`` seconds."""
         end = time.monotonic() + limit
-        resume: Callable[..., Request | Rest] = talk.send
+        resume: Callable[..., Step] = talk.send
         answer: object = None
         try:
             while True:
@@ -92,6 +92,9 @@ class ConsulBackend(BaseLockBackend):
                     return result
                 left = end - time.monotonic()
                 resume = talk.send
+                if isinstance(step, Standby):
+                    answer = step.event.wait(step.seconds)
+                    continue
                 if isinstance(step, Rest):
                     answer = left > step.seconds + 0.01
                     if answer:
@@ -107,7 +110,7 @@ class ConsulBackend(BaseLockBackend):
     async def _aconverse(self, talk: Talk[T], limit: float) -> T:
         """Carry out the steps of ``talk`` on the event loop."""
         end = time.monotonic() + limit
-        resume: Callable[..., Request | Rest] = talk.send
+        resume: Callable[..., Step] = talk.send
         answer: object = None
         try:
             while True:
@@ -118,6 +121,9 @@ class ConsulBackend(BaseLockBackend):
                     return result
                 left = end - time.monotonic()
                 resume = talk.send
+                if isinstance(step, Standby):
+                    answer = await step.event.await_set(step.seconds)
+                    continue
                 if isinstance(step, Rest):
                     answer = left > step.seconds + 0.01
                     if answer:
@@ -260,9 +266,12 @@ class ConsulBackend(BaseLockBackend):
 
     def close(self) -> None:
         super().close()
+        self.end_idle()
+        self._http.close()
+
+    def end_idle(self) -> None:
         used = {hold.session for hold in self._protocol.holds.values()}
         self._converse(self._sessions.end(lambda id: id in used), LEAST_PATIENCE)
-        self._http.close()
 
     def forget_parent(self) -> None:
         super().forget_parent()

@@ -9,9 +9,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from ...http import Answer, HttpError, Request
+from ...threads import Event
 from .records import Entry, Paths, State, entry_of, state_of
 
-__all__ = ["Api", "ConsulError", "Op", "Rest", "Step", "Talk", "Txn", "ask", "op"]
+__all__ = ["Api", "ConsulError", "Op", "Rest", "Standby", "Step", "Talk", "Txn", "ask", "op"]
 
 T = TypeVar("T")
 
@@ -66,7 +67,15 @@ class Rest:
     seconds: float
 
 
-Step: TypeAlias = Request | Rest
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """Wait until this process sets an event, for some seconds at most."""
+
+    event: Event
+    seconds: float
+
+
+Step: TypeAlias = Request | Rest | Standby
 Talk: TypeAlias = Generator[Step, Any, T]
 
 
@@ -193,6 +202,10 @@ class Api:
         request = Request("DELETE", self.key(key, f"cas={index}"))
         answer = checked((yield from ask(request)))
         return answer.body.strip() == b"true"
+
+    def get(self, key: str) -> Talk[list[Entry]]:
+        """Read one key: none or one."""
+        return entries_of((yield from ask(Request("GET", self.key(key)))))
 
     def entries(self, start: str, *, sure: bool = False) -> Talk[tuple[list[Entry], int]]:
         """Read all keys that begin so, and the index; ``sure`` asks the leader if it still is."""

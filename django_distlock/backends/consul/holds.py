@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...threads import Event
 from ...values import Claim
 from .calls import Op, Txn, op
 from .records import Paths, Record, place_of
@@ -39,8 +40,14 @@ class Place:
 
     key: str
     session: str
+    created: int
+    """Consul's index at its making, by which the line is in order."""
     index: int
     """From which on changes are watched."""
+    look: float = 0.0
+    """When the line is read again by our clock, though nothing told of a change."""
+    called: Event = field(default_factory=Event)
+    """Set when it may have become the first one of this process."""
     ahead: list[str] = field(default_factory=list)
     """The places before it, the nearest last."""
     ready: bool = False

@@ -8,12 +8,14 @@ the lock's key alone.
 
 from __future__ import annotations
 
+import threading
+from bisect import insort
 from typing import Final
 
 from ...clock import Clock
 from ...http import Request
 from ...values import Claim, Refusal
-from .calls import Api, ConsulError, Op, Talk, ask, entries_of, index_of, op
+from .calls import Api, ConsulError, Op, Standby, Talk, ask, entries_of, index_of, op
 from .holds import Hold, Place, Ways, mark
 from .records import Entry, Paths, Record, State, stands_for, state_of
 from .sessions import Sessions
@@ -25,6 +27,7 @@ STALLED: Final = 1.0
 """Seconds for which a free lock is left to the first in line: then that one counts as dead."""
 CONTENDED: Final = 1.0  # seconds for which a process believes that there still is a line
 SHORTEST: Final = 0.002  # seconds of a question that is still worth its while
+SELDOM: Final = 30.0  # seconds after which all look again at who is before them
 SHARE: Final = 0.94  # of a blocking query's time: Consul adds up to a sixteenth of it
 
 
@@ -39,8 +42,15 @@ class Line:
         self.sessions = sessions
         self.sights = sights
         self.clock = clock
-        self.places: dict[str, Place] = {}
         self._contended: dict[str, float] = {}
+        self.forget_parent()
+
+    def forget_parent(self) -> None:
+        """Begin without places, which in a forked child are the parent's."""
+        self.places: dict[str, Place] = {}
+        # Of each lock, the places of this process in the line's order, with their owners.
+        self._standing: dict[str, list[tuple[int, str]]] = {}
+        self._mutex = threading.Lock()
 
     def is_contended(self, key: str) -> bool:
         """Tell whether there was a line a moment ago: then it is joined without trying first."""
@@ -52,6 +62,37 @@ class Line:
         self._contended.pop(key, None)
         return False
 
+    # -- the places of this process ----------------------------------------------------------------
+
+    def stand(self, claim: Claim, place: Place) -> None:
+        """Note a place of this process."""
+        with self._mutex:
+            self.places[claim.owner] = place
+            insort(self._standing.setdefault(claim.key, []), (place.created, claim.owner))
+
+    def drop(self, claim: Claim) -> Place | None:
+        """Forget a place, and call the next one of this process; return it if there was one."""
+        place = self.places.pop(claim.owner, None)
+        if place is not None and (first := self._first(claim.key)) is not None:
+            first.called.set()
+        return place
+
+    def _first(self, key: str) -> Place | None:
+        """Return the first place of this process in the line of a lock."""
+        with self._mutex:
+            standing = self._standing.get(key, [])
+            while standing:
+                place = self.places.get(standing[0][1])
+                if place is not None and place.created == standing[0][0]:
+                    return place
+                del standing[0]  # that one was dropped, or its owner has joined again
+            self._standing.pop(key, None)
+            return None
+
+    def is_waiting(self, place: Place) -> bool:
+        """Tell whether there is nothing to read yet: others stand before it, and none has gone."""
+        return not place.ready and bool(place.ahead) and self.clock() < place.look
+
     # -- join and leave ----------------------------------------------------------------------------
 
     def join(self, claim: Claim, paths: Paths) -> Talk[tuple[Place, State]]:
@@ -62,8 +103,9 @@ class Line:
             key, ops = self.ways.join(paths, claim, session)
             txn = yield from self.api.transact(ops)
             if txn.done:
-                place = self.places[claim.owner] = Place(key, session.id, 1)
                 own = next(each for each in txn.entries if each.key == key)
+                place = Place(key, session.id, own.created, 1)
+                self.stand(claim, place)
                 state = state_of(paths, txn.entries[2:], own.index)
                 self.see(place, state)
                 return place, state
@@ -78,6 +120,8 @@ class Line:
         place.ahead = keys[: keys.index(place.key)] if place.key in keys else keys
         place.index = max(place.index, state.index)
         place.ready = False
+        # The one behind another that hangs acts after a second, the next one after two.
+        place.look = self.clock() + min(max(STALLED, STALLED * len(place.ahead)), SELDOM)
 
     def leave(self, paths: Paths, key: str) -> Talk[None]:
         """Give up a place; the mark goes with the last one."""
@@ -86,9 +130,12 @@ class Line:
             yield from self._unmark(paths, key)
 
     def _unmark(self, paths: Paths, key: str) -> Talk[None]:
-        state = yield from self.api.look(paths)
-        if state.queue is None or not state.queue.value.startswith(key.encode("ascii")):
+        ours = key.encode("ascii")
+        if not any(each.value.startswith(ours) for each in (yield from self.api.get(paths.queue))):
             return  # another came after: the last one removes it
+        state = yield from self.api.look(paths)
+        if state.queue is None or not state.queue.value.startswith(ours):
+            return
         index = state.queue.index
         if not state.line:
             yield from self.api.delete(paths.queue, index)
@@ -108,6 +155,10 @@ class Line:
             txn = yield from self.api.transact(ops, doubts)
         if not txn.done:
             return False
+        following = self._first(key)
+        if following is not None and following.ahead[-1:] == [hold.place]:
+            following.ahead.pop()  # it is of this process, and need not be told
+            following.ready = True
         last = txn.entries[-1] if txn.entries else None
         if last is not None and last.key == paths.queue:
             if last.value.startswith(hold.place.encode("ascii")):
@@ -191,6 +242,11 @@ class Line:
             left = end - self.clock()
             if left <= SHORTEST:
                 break
+            place.called.clear()
+            if self._first(claim.key) is not place:
+                # One of this process's watches; the others are told when it has gone.
+                yield Standby(place.called, left)
+                continue
             watched = place.ahead[-1] if place.ahead else paths.lock
             words = (f"index={place.index}", f"wait={max(1, int(left * SHARE * 1000))}ms")
             request = Request("GET", self.api.key(watched, *words), wait=left)

@@ -53,6 +53,11 @@ class Protocol:
             return Grant(self.holds[claim.owner].token, claim.ttl)
         paths = Paths(self.start, claim.key)
         place = self.line.places.get(claim.owner)
+        if place is not None and self.line.is_waiting(place):
+            if (yield from self.sessions.keep(place.session, claim.ttl)):
+                return Refusal(queue=True)  # who stands before us has not gone
+            self.line.drop(claim)
+            place = None
         if place is None:
             blind = not (join and self.line.is_contended(claim.key))
         else:
@@ -71,7 +76,7 @@ class Protocol:
             if place is not None:
                 place.ahead = place.still_ahead(answer)
                 if answer.says(place.key):  # passed over, or its session ended
-                    self.line.places.pop(claim.owner, None)
+                    self.line.drop(claim)
                     place = None
                 elif place.ahead:
                     return Refusal(queue=True)
@@ -93,7 +98,7 @@ class Protocol:
             if answer.lock_delay:
                 return Refusal()
             if place is not None and answer.says(place.key):
-                self.line.places.pop(claim.owner, None)
+                self.line.drop(claim)
                 place = None
         return Refusal(queue=place is not None)
 
@@ -126,7 +131,7 @@ class Protocol:
             until=asked + claim.ttl,
             place="" if place is None else place.key,
         )
-        self.line.places.pop(claim.owner, None)
+        self.line.drop(claim)
         return Grant(entry.index, claim.ttl)
 
     # -- renew -------------------------------------------------------------------------------------
@@ -238,7 +243,7 @@ class Protocol:
 
     def _release_unknown(self, claim: Claim) -> Talk[bool]:
         """Free what another process took, or what an answer that was lost told of."""
-        self.line.places.pop(claim.owner, None)
+        self.line.drop(claim)
         hold = yield from self._find(claim)
         freed = hold is not None and (yield from self._free(claim.key, hold))
         paths = Paths(self.start, claim.key)
@@ -255,7 +260,7 @@ class Protocol:
 
     def withdraw(self, claim: Claim) -> Talk[bool]:
         """Leave the line with a claim that was refused."""
-        place = self.line.places.pop(claim.owner, None)
+        place = self.line.drop(claim)
         if place is not None:
             yield from self.line.leave(Paths(self.start, claim.key), place.key)
         return False
@@ -275,5 +280,5 @@ class Protocol:
     def forget_all(self) -> None:
         """Drop what is the parent's, in a forked child."""
         self.holds = {}
-        self.line.places = {}
+        self.line.forget_parent()
         self.line.sights.forget_parent()

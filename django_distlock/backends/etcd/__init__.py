@@ -174,9 +174,12 @@ class EtcdBackend(BaseLockBackend):
     def close(self) -> None:
         super().close()
         self._steps.places.stop_watching()
+        self.end_idle()
+        self._asker.http.close()
+
+    def end_idle(self) -> None:
         with suppress(*self.store_errors):  # what is left ends by itself
             self._asker.run(self._steps.pool.end(), LEAST_PATIENCE)
-        self._asker.http.close()
 
     def forget_parent(self) -> None:
         super().forget_parent()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
 
 from ... import threads
 from ...values import Claim
@@ -18,7 +17,7 @@ NAP, LONGEST_NAP = 0.005, 0.05  # seconds between two looks of who is inside at 
 class Visit:
     """One claim in its line, from its first wait to its release."""
 
-    __slots__ = ("called", "claim", "end", "line", "nap", "until", "wake")
+    __slots__ = ("called", "claim", "end", "line", "nap", "until")
 
     def __init__(self, claim: Claim, line: Line) -> None:
         self.claim = claim
@@ -26,14 +25,7 @@ class Visit:
         self.end: float | None = None  # when its wait is over; None: never
         self.until: float | None = None  # when its lease ends; None while it waits
         self.nap = NAP
-        self.called = threads.Event()
-        self.wake: Callable[[], None] | None = None  # for a task, which waits for no event
-
-    def call(self) -> None:
-        """Wake the one who waits: it may go in, or there is no room."""
-        self.called.set()
-        if (wake := self.wake) is not None:
-            wake()
+        self.called = threads.Event()  # it may go in, or there is no room
 
     def is_inside(self) -> bool:
         """Tell whether its turn has come. Asked under the rooms' mutex."""

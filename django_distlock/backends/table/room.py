@@ -18,7 +18,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -126,19 +125,7 @@ class Rooms:
         if (nap := self._nap(visit)) is not None:
             await asyncio.sleep(min(nap, limit))
             return True
-        loop = asyncio.get_running_loop()
-        called = loop.create_future()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed, so nobody waits any more
-                loop.call_soon_threadsafe(_set, called)
-
-        visit.wake = wake
-        try:
-            if not visit.called.is_set():
-                await asyncio.wait([called], timeout=limit)
-        finally:
-            visit.wake = None
+        await visit.called.await_set(limit)
         return self._answer(visit)
 
     def _join(self, claim: Claim, left: float | None) -> Visit | None:
@@ -178,7 +165,7 @@ class Rooms:
             return
         door = None if self._closed else self._doors.take()
         if door is None:
-            line.visits[0].call()
+            line.visits[0].called.set()
             return
         line.door = door
         now = self._clock()
@@ -200,7 +187,7 @@ class Rooms:
             with self._mutex:
                 line.inside = stays = inside and bool(line.visits)
                 if stays:
-                    line.visits[0].call()
+                    line.visits[0].called.set()
             if not stays:  # else those who stood here have given up meanwhile
                 self._step_back(line, door, inside=inside, sound=sound)
 
@@ -225,7 +212,9 @@ class Rooms:
                 line.door = None
                 self._doors.give_back(door)
                 if line.visits and not inside:
-                    line.visits[0].call()  # to poll once, as knocking again might fail at once
+                    line.visits[
+                        0
+                    ].called.set()  # to poll once, as knocking again might fail at once
                 else:
                     self._knock_soon(line)
                 self._look_after_later()
@@ -248,7 +237,7 @@ class Rooms:
             if not was_first:
                 return
             if line.inside and line.visits and visit.until is None:
-                line.visits[0].call()  # who gives up has taken no turn
+                line.visits[0].called.set()  # who gives up has taken no turn
                 return
             door, inside, line.inside = line.door, line.inside, False
             if not inside or door is None:
@@ -321,8 +310,3 @@ def _note(times: dict[str, float], key: str, now: float) -> None:
     if len(times) >= MOST_NAMES:
         times.clear()  # only a hint
     times[key] = now
-
-
-def _set(called: asyncio.Future[None]) -> None:
-    if not called.done():
-        called.set_result(None)

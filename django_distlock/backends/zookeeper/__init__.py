@@ -17,7 +17,7 @@ from .answers import Bell, Gate
 from .keeper import Keeper
 from .looking import Looking
 from .places import Place, Places
-from .session import Session
+from .session import Session, is_cut
 from .steps import PRESENCE, Steps, Talk
 
 __all__ = ["ZooKeeperBackend"]
@@ -243,6 +243,12 @@ class ZooKeeperBackend(Looking):
         """
         return max(ttl, 1.5 * max(self.facts.timeout, self._session.timeout))
 
+    def is_conflict(self, error: Exception) -> bool:
+        """Tell whether another server of the cluster may answer in a moment."""
+        return "," in self.facts.hosts and (
+            isinstance(error, errors.NoAnswerError) or is_cut(error)
+        )
+
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.facts.hosts)
 
@@ -257,6 +263,10 @@ class ZooKeeperBackend(Looking):
         super().close()
         self._keeper.close()
         self._session.close()
+
+    def end_idle(self) -> None:
+        if not self._places:
+            self._session.close()
 
     def forget_parent(self) -> None:
         super().forget_parent()

@@ -21,7 +21,8 @@ __all__ = ["Keeper"]
 
 logger = logging.getLogger("django_distlock.zookeeper")
 
-BEATS = 10  # questions in one timeout of the session
+BEATS = 20  # questions in one timeout of the session
+IDLE_BEATS = 5  # the same while nothing hangs on it; seldom, but before the session is doubtful
 PATIENCE = 1 / 3  # of that timeout, after which a connection without an answer is given up
 
 
@@ -82,7 +83,8 @@ class Keeper:
             now = self._clock()
             try:
                 if now >= next_beat:
-                    next_beat = now + self.session.timeout / BEATS / 2
+                    beats = BEATS if self._places else IDLE_BEATS
+                    next_beat = now + self.session.timeout / beats
                     self._ask()
                 self._places.overdue(now)
                 self.remove()
@@ -106,7 +108,7 @@ class Keeper:
                 self.session.cut()
                 self._asking = False  # kazoo may lose a question that it was sent meanwhile
             return
-        if self._clock() - self.session.last < 0.9 * self.session.timeout / BEATS:
+        if self._clock() - self.session.last < 1.8 * self.session.timeout / BEATS:
             return  # others have asked
         requests = [kinds().Sync(self._base)]
 

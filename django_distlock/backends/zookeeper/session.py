@@ -16,6 +16,7 @@ from typing import Any
 
 from ... import threads
 from ...clock import Clock
+from ...worker import begin
 from .answers import Batch, Bell, Gate
 from .errors import LeftOutError, NoAnswerError, NotLetInError
 from .handlers import handler
@@ -196,8 +197,11 @@ class Session:
                 logger.warning("Closing a client of alias %r failed: %s", self._alias, error)
 
         thread = threading.Thread(target=end, name=f"distlock-{self._alias}_end", daemon=True)
-        threads.start(thread)
-        thread.join(CLOSING)
+        if begin(thread) is not None:
+            thread.join(CLOSING)
+        else:  # the interpreter ends
+            client._session_timeout = CLOSING * 1000  # for which kazoo waits for the answer
+            end()
 
     def close(self) -> None:
         """Say goodbye to the servers, which frees all that is held."""
