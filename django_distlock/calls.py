@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from .exceptions import LockBackendError, StoreConflictError
+from .exceptions import LockBackendError, StoreConflictError, StoreUnavailableError
 from .offloop import to_the_end
 from .text import shown
 
@@ -30,6 +30,10 @@ class Calls:
 
     def is_conflict(self, error: Exception) -> bool:
         """Tell whether the store asks to try again: a dead lock, a serialization failure."""
+        return False
+
+    def is_passing(self, error: Exception) -> bool:
+        """Tell whether another server may answer in a moment: one is restarted, or takes over."""
         return False
 
     def remedy(self, error: Exception) -> str:
@@ -71,8 +75,11 @@ class Calls:
         return loop.run_in_executor(self._executor, copy_context().run, work)
 
     def _failure(self, verb: str, error: Exception, name: str | None) -> LockBackendError:
-        conflict = self.is_conflict(error)
-        kind = StoreConflictError if conflict else LockBackendError
+        kind = LockBackendError
+        if self.is_conflict(error):
+            kind = StoreConflictError
+        elif self.is_passing(error):
+            kind = StoreUnavailableError
         what = verb.replace("_", " ")
         said = shown(str(error).strip().rstrip(".") or repr(error), 500)
         return kind(

@@ -126,6 +126,10 @@ class StoreConflictError(LockBackendError):
     """The store asks for another try: a dead lock, a serialization failure, a busy file."""
 
 
+class StoreUnavailableError(StoreConflictError):
+    """The store could not answer; another of its servers may, when it has taken over."""
+
+
 class LockDeadlockError(LockBackendError):
     """Two transactions waited for each other, and the database has ended this one."""
 

@@ -27,7 +27,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .backoff import Backoff
 from .clock import Clock
-from .exceptions import LockBackendError, StoreConflictError, UnsupportedOperationError
+from .exceptions import (
+    LockBackendError,
+    StoreConflictError,
+    StoreUnavailableError,
+    UnsupportedOperationError,
+)
 from .values import Bound, Claim, Grant, Refusal
 
 __all__ = ["Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]
@@ -168,14 +173,14 @@ def acquire(
                     asking = True
                     answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
                     asking = False
-                except StoreConflictError:
+                except StoreConflictError as error:
                     conflicts += 1
-                    now = clock()
-                    if until is not None and now >= until:
-                        late = now - min(until, asked)  # one that took long would do so again
-                        most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
-                        if conflicts >= most:
-                            raise
+                    late = -1.0 if until is None else clock() - until
+                    most = TRIES_IN_CONFLICT if late <= LATE else 2 if late <= TOO_LATE else 1
+                    if late >= 0 and (
+                        conflicts >= most or isinstance(error, StoreUnavailableError)
+                    ):
+                        raise
             if isinstance(answer, Grant):
                 deadline = asked + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:

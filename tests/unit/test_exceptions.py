@@ -21,6 +21,7 @@ from django_distlock.exceptions import (
     LockNotAcquiredError,
     LockTimeoutError,
     StoreConflictError,
+    StoreUnavailableError,
     UnsupportedOperationError,
 )
 
@@ -61,7 +62,7 @@ def test_the_tree_is_as_drawn() -> None:
 
 def test_only_the_internal_conflict_is_not_drawn() -> None:
     undrawn = {each for each in CLASSES if each.__name__ not in exceptions.__all__}
-    assert undrawn == {StoreConflictError}
+    assert undrawn == {StoreConflictError, StoreUnavailableError}
     assert issubclass(StoreConflictError, LockBackendError)
 
 

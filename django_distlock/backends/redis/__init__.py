@@ -244,8 +244,11 @@ class RedisBackend(Looking):
 
     def is_conflict(self, error: Exception) -> bool:
         """Tell whether the store asks to try again in a moment."""
-        fails_over = bool(self.located.nodes or self.located.sentinel)
-        return errors.passes(error, fails_over=fails_over)
+        return errors.is_conflict(error)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Tell whether Sentinel or the cluster may have another server take over."""
+        return bool(self.located.nodes or self.located.sentinel) and errors.is_passing(error)
 
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.located.shown)

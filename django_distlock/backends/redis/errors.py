@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-__all__ = ["passes", "remedy"]
+__all__ = ["is_conflict", "is_passing", "remedy"]
 
 # What servers say while a replica takes over, or a slot is moved.
 _PASSING = ("READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "LOADING")
 
 
-def passes(error: Exception, *, fails_over: bool) -> bool:
+def is_conflict(error: Exception) -> bool:
     """Tell whether the store asks to try again in a moment.
 
     Others wrote each time that it was tried, the server has just started, or the cluster moves the
-    slot: then a script that comes to a key that was moved already fails. Where another server takes
-    over from one that is gone (``fails_over``), that passes, too.
+    slot: then a script that comes to a key that was moved already fails.
     """
     from redis import exceptions as kinds
 
-    said = str(error)
     asks = kinds.WatchError | kinds.BusyLoadingError | kinds.TryAgainError
-    if isinstance(error, asks) or "non local key" in said:
-        return True
+    return isinstance(error, asks) or "non local key" in str(error)
+
+
+def is_passing(error: Exception) -> bool:
+    """Tell whether an error passes where a replica takes over from a server that is gone."""
+    from redis import exceptions as kinds
+
+    said = str(error)
     lasting = kinds.AuthenticationError | kinds.AuthorizationError | kinds.MaxConnectionsError
-    if not fails_over or isinstance(error, lasting):
+    if isinstance(error, lasting):
         return False
     gone = kinds.ConnectionError | kinds.TimeoutError | kinds.ReadOnlyError | kinds.ClusterDownError
     return isinstance(error, gone) or said.startswith(_PASSING) or "WAIT_REPLICAS" in said

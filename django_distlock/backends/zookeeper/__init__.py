@@ -243,7 +243,7 @@ class ZooKeeperBackend(Looking):
         """
         return max(ttl, 1.5 * max(self.facts.timeout, self._session.timeout))
 
-    def is_conflict(self, error: Exception) -> bool:
+    def is_passing(self, error: Exception) -> bool:
         """Tell whether another server of the cluster may answer in a moment."""
         return "," in self.facts.hosts and (
             isinstance(error, errors.NoAnswerError) or is_cut(error)
