@@ -12,8 +12,9 @@ import pytest
 
 from django_distlock import Lock, LockBackendError, LockInfo, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, aring, course, ring
-from django_distlock.backends.redlock.asking import room
+from django_distlock.backends.redlock.asking import Answers, Round, room
 from django_distlock.backends.redlock.looking import QuorumInfo
+from django_distlock.backends.redlock.scripts import script
 from django_distlock.backends.redlock.wire import Wire
 from tests.backends.tools import lock_alias
 from tests.redlock import NODES
@@ -154,6 +155,55 @@ class TestRings:
                 assert time.monotonic() < deadline
 
         asyncio.run(main())
+
+    def test_a_node_that_stood_still_keeps_no_grant_of_a_released_lock(self, way: str) -> None:
+        """Tell it again of releases, as it reads them and the requests in any order."""
+        node, names = NODES[0], backend()._names
+        keys = {
+            names.lock(backend().key(f"{number} {turn}"))
+            for number in range(8)
+            for turn in range(5)
+        }
+
+        def holds() -> set[str]:
+            return keys & set(node.execute("ZRANGE", names.index, "0", "-1").split())
+
+        def work(number: int) -> None:
+            for turn in range(5):
+                with lock(f"{number} {turn}", using="own", ttl=60, wait=5):
+                    time.sleep(0.002)  # others go on, on the connections of this one
+
+        async def work_on_loop(number: int) -> None:
+            for turn in range(5):
+                async with lock(f"{number} {turn}", using="own", ttl=60, wait=5):
+                    await asyncio.sleep(0.002)
+
+        async def main() -> None:
+            if way == "async":
+                await asyncio.gather(*map(work_on_loop, range(8)))
+            else:
+                await asyncio.gather(*(asyncio.to_thread(work, each) for each in range(8)))
+
+        asyncio.run(main())
+        node.pause()
+        asyncio.run(main())
+        node.resume()
+        soon(lambda: not backend().cluster.debts.of(0))
+        assert not holds()
+
+    def test_an_owner_who_asks_again_is_not_freed_by_an_older_release(self) -> None:
+        debts, key = backend().cluster.debts, backend()._names.lock("a")
+        asked = Round(script("acquire"), [(key, "index", "owner", 1)], 1.0)
+        freed = Round(script("release"), [(key, "index", "owner", "")], 1.0)
+        silent: Answers = [TimeoutError(), [1], [1], [1], [1]]
+        debts.note(asked, silent)
+        assert debts.note(freed, silent)
+        assert debts.of(0) == [(key, "index", "owner", "")]
+        assert debts.of(1) == []
+        debts.told(0, debts.of(0))
+        assert debts.of(0)  # the request may be read yet
+        debts.begin(asked)
+        assert not debts.of(0)
 
     def test_who_waits_passes_by_a_node_that_owes_answers(self, way: str) -> None:
         node = NODES[room(backend().key(NAME)) % len(NODES)]

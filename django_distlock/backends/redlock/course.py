@@ -87,6 +87,7 @@ class Course:
         """Carry a round out."""
         if round_.after:
             yield self._sleep, (round_.after,)
+        self._cluster.debts.begin(round_)
         progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
         packed = self._pack(round_.commands())
         yield from self._ask(progress, progress.asked, packed)
@@ -94,7 +95,7 @@ class Course:
         if rest := progress.rest():
             yield from self._ask(progress, rest, packed)
             yield from self._read(progress, packed)
-        return progress.close(self._cluster.nodes)
+        return self._cluster.noted(round_, progress.close(self._cluster.nodes))
 
     # -- asking ------------------------------------------------------------------------------------
 

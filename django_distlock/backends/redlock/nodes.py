@@ -13,7 +13,10 @@ from typing import Any
 from ... import threads
 from ...worker import begin
 from ..redis.location import Place
+from ..redis.talks import packer
 from .asking import Answers, NotAskedError, Round
+from .debts import Debts
+from .scripts import script
 from .votes import quorum
 
 __all__ = ["OWED", "PATIENCE", "Cluster", "Node", "Progress"]
@@ -24,6 +27,7 @@ STRAGGLE = 0.001  # seconds that a decided round waits at least for those who ar
 GRACE = 0.005  # seconds for nodes that owe answers, when the others have given theirs
 PATIENCE = 2.0  # seconds after which a node that owes an answer is taken to be cut off
 CONNECT = 0.05  # seconds that a quorum of connections waits at least for the others
+AT_ONCE = 100  # releases that a node is told of in one write
 AGAIN = (0.05, 1.0)  # seconds between two attempts to reach a node that is down: first, longest
 
 
@@ -47,6 +51,7 @@ class Cluster:
     """All nodes of an alias; a thread tries to reach those that are down, while there are any.
 
     So a node that swallows connections costs one attempt to connect, and not one in each round.
+    The thread also tells nodes of releases that they have not confirmed.
     """
 
     alias: str
@@ -55,6 +60,9 @@ class Cluster:
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
     _ended: threads.Event = field(default_factory=threads.Event)
+
+    def __post_init__(self) -> None:
+        self.debts = Debts(len(self.nodes))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -79,6 +87,15 @@ class Cluster:
     def fail(self, number: int, error: Exception) -> None:
         """Take a node to be down."""
         self.nodes[number].down = error
+        self._see_to_nodes()
+
+    def noted(self, round_: Round, answers: Answers) -> Answers:
+        """Return the answers to a round, having noted what they leave open."""
+        if self.debts.note(round_, answers):
+            self._see_to_nodes()
+        return answers
+
+    def _see_to_nodes(self) -> None:
         with self._mutex:
             if self._thread is None and not self._ended.is_set():
                 name = f"distlock-{self.alias}_nodes"
@@ -93,13 +110,13 @@ class Cluster:
         delay, longest = AGAIN
         while True:
             with self._mutex:
-                down = [node for node in self.nodes if node.down is not None]
-                if not down or self._ended.is_set():
+                wanting = [node for node in self.nodes if node.down or self.debts.of(node.number)]
+                if not wanting or self._ended.is_set():
                     self._thread = None
                     return
             self._ended.wait(delay)
             delay = min(2 * delay, longest)
-            for node in down:
+            for node in wanting:
                 self._try(node)
 
     def _try(self, node: Node) -> None:
@@ -111,7 +128,24 @@ class Cluster:
         with suppress(RedisError, OSError):
             connection.connect()
             node.down = None
+            self._settle(node, connection)
         connection.disconnect()
+
+    def _settle(self, node: Node, connection: Any) -> None:
+        """Tell a node of the releases that it has not confirmed."""
+        from redis.exceptions import ResponseError
+
+        debts, release = self.debts.of(node.number), script("release").source
+        pack = packer(connection)
+        for start in range(0, len(debts), AT_ONCE):
+            some = debts[start : start + AT_ONCE]
+            # The whole script: a node that was restarted does not know it.
+            packed = pack([("EVAL", release, 2, *words) for words in some])
+            connection.send_packed_command([packed], check_health=False)
+            for words in some:
+                with suppress(ResponseError):  # it may not be written, or not be loaded yet
+                    connection.read_response()
+                    self.debts.told(node.number, [words])
 
     def close(self) -> None:
         """End the thread."""
@@ -120,6 +154,7 @@ class Cluster:
     def forget_parent(self) -> None:
         """Begin anew in a forked child."""
         self._mutex, self._thread, self._ended = threading.Lock(), None, threads.Event()
+        self.debts.forget_parent()
 
 
 class Progress:
