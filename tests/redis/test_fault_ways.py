@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -180,6 +181,38 @@ def test_a_grant_waits_for_replicas(
             lease = await actor.take(lock(name, using=patient.alias))
             assert int(replica.execute("DBSIZE")) > 0
             await actor.release(lease)
+
+    play(world, body)
+
+
+@pytest.mark.timeout(200)
+def test_a_distant_server_with_replicas_hands_over(
+    world: World, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
+) -> None:
+    """Claim what was handed over in time, though that takes a round trip longer than the usual."""
+    workers, turns = 3, 3
+    tokens: list[int | None] = []
+
+    async def body() -> None:
+        with (
+            Redis(persistent=False, replica_of=alone) as replica,
+            Proxy(alone.port) as proxy,
+        ):
+            await asyncio.to_thread(replica.wait_for_link)
+            proxy.delay(0.3)
+            url = f"redis://{proxy.host}:{proxy.port}/0"
+            alias = opened(url, WAIT_REPLICAS=1, **options).alias
+
+            async def work(actor: Actor) -> None:
+                for _ in range(turns):
+                    lease = await actor.take(lock(name, using=alias), wait=60)
+                    tokens.append(lease.fencing_token)
+                    await actor.release(lease)
+
+            started = time.monotonic()
+            await asyncio.gather(*(work(world.actor()) for _ in range(workers)))
+            assert time.monotonic() - started < 40
+        assert len(set(tokens)) == workers * turns
 
     play(world, body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 from ...values import Claim, Grant, Refusal
@@ -16,13 +17,16 @@ class Way(Protocol):
     def acquire(self, claim: Claim, join: bool) -> Talk[Any]: ...
     def release(self, claim: Claim) -> Talk[bool]: ...
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal: ...
+    def measured(self, seconds: float) -> None: ...
 
 
 def replicated(way: Way, claim: Claim, join: bool, least: int, patience: float) -> Talk[Any]:
     """Attempt once; undo a grant that fewer than ``least`` replicas have when the time is up."""
     from redis.exceptions import RedisError
 
+    began = time.monotonic()
     answer = yield from way.acquire(claim, join)
+    way.measured(time.monotonic() - began)
     if not isinstance(way.understand(claim, answer), Grant):
         return answer
     limit = max(1, int(patience * 500))  # ms: the rest is for the answer on its way

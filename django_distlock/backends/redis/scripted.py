@@ -27,6 +27,7 @@ BATCH = 500  # claims that one script renews
 
 GO_ON = 2  # in the place of 1 for joining the queue: see redis_acquire.lua
 
+TRIPS = 3  # round trips for which what is handed over is kept for its heir
 _PRESENCE, _GRANT = int(PRESENCE * 1000), int(GRANT * 1000)
 
 
@@ -47,6 +48,17 @@ class Scripted:
         self._release = load("redis_release")
         self._renew = load("redis_renew")
         self._clean = load("redis_clean")
+        self._trip = 0.0  # seconds of a round trip, where they were measured
+        self._presence, self._grant = _PRESENCE, _GRANT
+
+    def measured(self, seconds: float) -> None:
+        """Note how long a round trip took: whoever claims what is handed over needs one.
+
+        Where an attempt goes along with the wait it needs none, see `acquire`.
+        """
+        self._trip = max(seconds, 0.9 * self._trip)
+        self._grant = max(_GRANT, ms(TRIPS * self._trip))
+        self._presence = max(_PRESENCE, ms(SAFETY) + self._grant)
 
     def acquire(self, claim: Claim, join: bool, *more: Command) -> Talk[Any]:
         """Attempt once, and queue with ``join`` when another holds the name.
@@ -72,8 +84,8 @@ class Scripted:
             self._life(claim.ttl),
             self._kept,
             int(join),
-            _PRESENCE,
-            _GRANT,
+            self._presence,
+            self._grant,
         )
 
     def _life(self, ttl: float) -> int:
@@ -97,12 +109,12 @@ class Scripted:
         return b"%b%b%b" % (
             _head(self._release.sha, 3, self._base, claim.key),
             _owner(claim.owner),
-            _rest(self._retention, _GRANT),
+            _rest(self._retention, self._grant),
         )
 
     def _to_release(self, claim: Claim) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
-        args = (short_owner(claim.owner), self._retention, _GRANT)
+        args = (short_owner(claim.owner), self._retention, self._grant)
         return (keys.record, keys.index, keys.queue), args
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
