@@ -16,7 +16,8 @@ def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock:
     """Return a lock named after a saved model instance: app label, model and primary key.
 
     Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
-    parts of a composite one.
+    parts of a composite one. With multi-table inheritance the child and its parent have locks of
+    their own, although they share a row: take that of one of them everywhere.
     """
     if not isinstance(instance, Model):
         raise InvalidLockError(

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import ipaddress
-import socket
 import ssl
 import time
 from contextlib import suppress
 from typing import Any
 
+from .addresses import alook_up
 from .framing import SIZE, Framing, Read
-from .messages import FRESH, Answer, Endpoint, HttpError, Request
+from .messages import FRESH, Answer, Endpoint, HttpError, Request, overdue
 from .wires import is_readable
 
 __all__ = ["AsyncWire"]
-
-
-@functools.cache
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 class _Reader(asyncio.StreamReader):
@@ -124,8 +113,7 @@ class AsyncWire:
                         answer: Answer = done.value
                         return answer
         except TimeoutError as error:
-            text = f"{self.endpoint} did not answer within {round(limit, 2):g} s"
-            raise HttpError(text, sent=sent) from error
+            raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             raise HttpError(f"{self.endpoint}: {error}", sent=sent) from error
 
@@ -133,10 +121,7 @@ class AsyncWire:
         """Connect to the first address of the host that answers; they share the time left."""
         self._framing = Framing(self.endpoint, self._headers)
         host, port = self.endpoint.host, self.endpoint.port
-        if _is_address(host):
-            return await self._open(host)
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await alook_up(host, port, max(ends - time.monotonic(), 0.001))
         addresses = list(dict.fromkeys(address[0] for *_, address in found))
         for number, address in enumerate(addresses, 1):
             share = max(ends - time.monotonic(), 0.001) / (len(addresses) - number + 1)

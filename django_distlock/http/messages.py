@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["FRESH", "Answer", "Endpoint", "HttpError", "Request", "parse_endpoint"]
+__all__ = ["FRESH", "Answer", "Endpoint", "HttpError", "Request", "overdue", "parse_endpoint"]
 
 FRESH = 30.0
 """Seconds without use after which a connection is not used again: what stands between may have
@@ -93,3 +93,9 @@ class HttpError(Exception):
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
         self.sent = sent
+
+
+def overdue(endpoint: Endpoint, limit: float, *, sent: bool) -> HttpError:
+    """Return the error of a server that did not answer within ``limit`` seconds."""
+    within = f"within {limit:.2g} s" if limit >= 0.01 else "in what was left of the time"
+    return HttpError(f"{endpoint} did not answer {within}", sent=sent)

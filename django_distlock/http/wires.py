@@ -8,8 +8,9 @@ import ssl
 import time
 from contextlib import suppress
 
+from .addresses import look_up
 from .framing import SIZE, Framing, Read
-from .messages import FRESH, Answer, Endpoint, HttpError, Request
+from .messages import FRESH, Answer, Endpoint, HttpError, Request, overdue
 
 __all__ = ["Wire", "is_readable"]
 
@@ -92,8 +93,7 @@ class Wire:
             answer: Answer = done.value
             return answer
         except TimeoutError as error:
-            text = f"{self.endpoint} did not answer within {round(limit, 2):g} s"
-            raise HttpError(text, sent=sent) from error
+            raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             raise HttpError(f"{self.endpoint}: {error}", sent=sent) from error
 
@@ -113,7 +113,8 @@ class Wire:
 
     def _reach(self, ends: float) -> socket.socket:
         """Connect to the first address of the host that answers; they share the time left."""
-        found = socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
+        limit = max(ends - time.monotonic(), 0.001)
+        found = look_up(self.endpoint.host, self.endpoint.port, limit)
         for number, (family, kind, protocol, _, address) in enumerate(found):
             last = number == len(found) - 1
             left = max(ends - time.monotonic(), 0.001)

@@ -12,7 +12,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_distlock import lock, locks
-from django_distlock.backends.table import TableBackend
+from django_distlock.backends.table import TableBackend, sql
 from django_distlock.backends.table.statements import TextStatements
 from django_distlock.values import CleanPolicy
 from tests.docs.test_reference import reference, table
@@ -100,6 +100,14 @@ def test_the_round_trips_are_what_the_page_says(alias: str, name: str) -> None:
     count("force_release()", lambda: locks[alias].force_release(name))
     seen["held()`, for each 500 held locks and once more"] -= 1
     assert seen == promised(alias)
+
+
+def test_the_statements_of_the_wait_queue_are_those_of_the_page() -> None:
+    text = " ".join(reference("statements").text.split())
+    for dialect in (sql.POSTGRESQL, sql.MARIADB):
+        assert dialect.room is not None
+        assert dialect.room.enter in text
+        assert dialect.room.leave in text
 
 
 def _held(alias: str, prefix: str) -> list[str]:

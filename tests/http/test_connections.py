@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from django_distlock.http import Answer, Endpoint, Http
+from django_distlock.http import Answer, Endpoint, Http, HttpError
 from django_distlock.http.plain import read_plain
 from tests.http.server import HTTPServer
 from tests.http.tools import LIMIT, Open, get
@@ -147,6 +147,40 @@ def test_a_host_with_several_addresses_of_which_some_are_dead(
             answer = asyncio.run(http.aask(get("/x"), 6.0))
         assert answer.status == 200
         assert time.monotonic() - started < 6.0
+
+
+@MODES
+def test_a_resolver_that_hangs_keeps_to_the_limit(
+    mode: str, server: HTTPServer, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked on a thread of ours, on one for all who wait for the same name."""
+    over = threading.Event()
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def resolved(host: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        if host == "silent.example":
+            asked.append(host)
+            over.wait(LIMIT)
+            host = "127.0.0.1"
+        return list(real(host, *args, **kwargs))
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    http = opened(Endpoint("silent.example", server.endpoint.port))
+
+    def ask(limit: float) -> Answer:
+        if mode == "sync":
+            return http.ask(get("/x"), limit)
+        return asyncio.run(http.aask(get("/x"), limit))
+
+    for _ in range(2):
+        started = time.monotonic()
+        with pytest.raises(HttpError, match=r"did not answer within 0\.3 s"):
+            ask(0.3)
+        assert time.monotonic() - started < 0.3 + LIMIT / 2
+    assert asked == ["silent.example"]
+    over.set()
+    assert ask(LIMIT).status == 200
 
 
 @MODES

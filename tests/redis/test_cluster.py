@@ -178,6 +178,19 @@ def test_a_node_that_is_no_cluster_client(cluster: RedisCluster, opened: Opener)
         release_all(backend)
 
 
+def test_each_master_of_a_cluster_is_checked(cluster: RedisCluster, opened: Opener) -> None:
+    backend = opened(cluster.url, CLUSTER=True)
+    assert backend.check_deploy() == []
+    node = cluster.nodes[2]
+    node.execute("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+    try:
+        (message,) = backend.check_deploy()
+    finally:
+        node.execute("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+    assert message.id == "distlock.W012"
+    assert str(node.port) in message.msg
+
+
 def release_all(backend: RedisBackend) -> None:
     """Release what nobody holds, on all nodes."""
     for name in NAMES:

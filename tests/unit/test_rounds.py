@@ -16,7 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_distlock.backends.redlock import rounds
-from django_distlock.backends.redlock.asking import Answers, Operation, QuorumError, Round
+from django_distlock.backends.redlock.asking import (
+    Answers,
+    NotAskedError,
+    Operation,
+    QuorumError,
+    Round,
+)
 from django_distlock.backends.redlock.rounds import Names
 from django_distlock.backends.redlock.scripts import digest
 from django_distlock.values import Claim, Grant
@@ -201,6 +207,20 @@ def test_those_who_split_the_votes_come_again_after_random_delays(leads: bool) -
         delays.append(asked.after)
     assert all(rounds.RETRY[0] <= delay <= rounds.RETRY[1] for delay in delays)
     assert len(set(delays)) > 40
+
+
+def test_what_the_one_that_leads_was_granted_is_undone_also_where_it_was_not_asked_again() -> None:
+    """A node grants, is down when the others are asked once more, and is told of the undoing."""
+    claim = Claim("x", KEY, "me", 30.0)
+    held: list[list[Any]] = [[[1000, b"", f"~{number}".encode()]] for number in range(4)]
+    operation = rounds.acquire(NAMES, claim, 0, 60.0, SHOWN)
+    node = Model(1000)
+    assert isinstance(node.run("acquire", next(operation).calls[0]), int)
+    operation.send([[1001], *held])
+    one_holds: list[list[Any]] = [[[1000, b"", b"another"]] for _ in range(4)]
+    undoing = operation.send([NotAskedError("it is down"), *one_holds])
+    assert (undoing.script.name, undoing.nodes) == ("release", [0])
+    assert node.run("release", undoing.calls[0]) == 1
 
 
 def test_the_model_grants() -> None:

@@ -6,7 +6,7 @@ if not value then
   return {}
 end
 local left = redis.call('PTTL', KEYS[1]) - tonumber(string.sub(value, 1, 13))
-if left <= 0 or string.sub(value, 46, 62) == '\n' then
+if left <= 0 then
   return {}
 end
 local time = redis.call('TIME')

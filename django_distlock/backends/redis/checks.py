@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
@@ -20,16 +21,24 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
     from redis.exceptions import RedisError
 
     where = f"DISTLOCKS[{alias!r}]: {place.shown}"
+    found: list[CheckMessage] = []
     try:
-        facts = {**info(client, "memory"), **info(client, "replication")}
+        for node in client.nodes(LIMIT):
+            where = f"DISTLOCKS[{alias!r}]: {node.place.shown}"
+            found += _judged(where, {**info(node, "memory"), **info(node, "replication")})
     except RedisError as error:
-        return [
+        found.append(
             Warning(
                 f"{where} could not be asked how it is set up: {error}.",
                 hint=f"Run the check where it can be reached, as a user who may INFO. See {_DOCS}.",
                 id="distlock.W013",
             )
-        ]
+        )
+    return found
+
+
+def _judged(where: str, facts: Mapping[str, str]) -> list[CheckMessage]:
+    """Return what is wrong with how one server is set up."""
     found: list[CheckMessage] = []
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction" and facts.get("maxmemory", "0") != "0":

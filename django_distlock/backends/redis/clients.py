@@ -43,6 +43,9 @@ class Client(Protocol):
         With ``resend`` begun anew, once, on a connection that turned out to be closed.
         """
 
+    def nodes(self, limit: float) -> list[NodeClient]:
+        """Return the client of each server that takes writes."""
+
     def close_idle(self) -> None:
         """Close what no thread uses now."""
 
@@ -117,6 +120,9 @@ class NodeClient:
             return way(wire, what, limit - first if stale else limit)
         finally:
             self._give_back(wire)
+
+    def nodes(self, limit: float) -> list[NodeClient]:
+        return [self]
 
     def close_idle(self) -> None:
         with suppress(IndexError):

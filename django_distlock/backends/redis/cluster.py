@@ -38,6 +38,10 @@ class Slots:
         self._first = list(first)
         self._owners: list[Owned] = []
 
+    def masters(self) -> list[Address]:
+        """Return the nodes that have slots, as far as is known."""
+        return list(dict.fromkeys(owner for *_, owner in self._owners))
+
     def forget(self) -> None:
         """Ask anew before the next command."""
         self._owners = []
@@ -172,6 +176,10 @@ class ClusterClient:
                 raise
             return carry_out(begin(), self._once, limit)
 
+    def nodes(self, limit: float) -> list[NodeClient]:
+        self.ask(("INFO", b"server"), limit)  # after which it is known who has which slots
+        return [self._node(address) for address in self._slots.masters()]
+
     def close_idle(self) -> None:
         for client in list(self._nodes.values()):
             client.close_idle()
@@ -253,4 +261,5 @@ class AsyncClusterClient:
 def _at(place: Place, address: Address) -> Place:
     """Return the place of one node."""
     host, port = address
-    return replace(place, facts={**place.facts, "host": host, "port": port}, nodes=())
+    facts = {**place.facts, "host": host, "port": port}
+    return replace(place, shown=f"redis://{host}:{port}/0", facts=facts, nodes=())

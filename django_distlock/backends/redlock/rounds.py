@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -82,26 +82,28 @@ def acquire(
     nodes = len(node)
     until = time.monotonic() + limit
     after, last = 0.0, room(claim.key)
+    attempt = _new_attempt()
+    unclean: set[int] = set()  # who may have granted it since the last undoing
 
     def decided(answers: Answers) -> bool:
         return _tally(answers, _granted).verdict is not Verdict.OPEN
 
     while True:
-        attempt = f"{random.getrandbits(64):016x}"
         words = [_words(names, claim, proposal, attempt, join)]
         answers = yield Round(script("acquire"), words, limit, decided, after=after, last=last)
         tally = _tally(answers, _granted)
+        unclean |= {i for i, answer in enumerate(answers) if not _is_clean(answer)}
         if tally.verdict is Verdict.YES:
             token, told = yield from _agree(names, claim, answers, limit)
             if token is not None:
                 return Grant(token, claim.ttl)
             if _tally(told, bool).failed:  # whether the token is safe is not known
-                yield from _undo(names, claim, attempt, answers, limit)
+                yield from _undo(names, claim, attempt, unclean, limit)
                 late = zip(told, answers, strict=True)
                 said: Answers = [new if isinstance(new, Exception) else old for new, old in late]
                 raise QuorumError(report(said, node, _acquire_vote))
         if tally.verdict is Verdict.DOWN:
-            yield from _undo(names, claim, attempt, answers, limit)
+            yield from _undo(names, claim, attempt, unclean, limit)
             raise QuorumError(report(answers, node, _acquire_vote))
         refused = _refused(answers)
         rivals = [each[2].decode() for each in refused]
@@ -109,7 +111,8 @@ def acquire(
         after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
         over = where is Standing.BEATEN or time.monotonic() + after >= until
         if over or where is Standing.TRAILING:
-            yield from _undo(names, claim, attempt, answers, limit)
+            yield from _undo(names, claim, attempt, unclean, limit)
+            attempt, unclean = _new_attempt(), set()
         if over:
             left = time_to_quorum([each[0] / 1000 for each in refused], nodes)
             note = refused[0][1].decode("utf-8", "replace") if refused else ""
@@ -135,11 +138,16 @@ def _agree(
     return (token if enough(told) else None), told
 
 
+def _new_attempt() -> str:
+    """Return the number of an attempt: of all that is asked until it is undone."""
+    return f"{random.getrandbits(64):016x}"
+
+
 def _undo(
-    names: Names, claim: Claim, attempt: str, answers: Answers, limit: float
+    names: Names, claim: Claim, attempt: str, unclean: Iterable[int], limit: float
 ) -> Operation[None]:
     """Free the claim on every node that granted it, or that may have."""
-    undo = [i for i, answer in enumerate(answers) if not _is_clean(answer)]
+    undo = sorted(unclean)
     if undo:
         words = (names.lock(claim.key), names.index, claim.owner, attempt)
         yield Round(

@@ -144,7 +144,7 @@ class Connections:
     def for_a_room(self, limit: float) -> BaseDatabaseWrapper:
         """Return a new connection for the waiting room, made within ``limit`` seconds."""
         private = _copy(own_connection(self.database))
-        # Two statements in one message: that needs parameters that the client fills in.
+        # The statements of the room have parameters that the client fills in.
         private.settings_dict["OPTIONS"].pop("server_side_binding", None)
         _open(private, limit)
         return private
