@@ -130,6 +130,15 @@ class RowOnServer(OnServer):
         self._twins.append(twin)
         return twin
 
+    def queued(self, waiters: int) -> bool:
+        # A statement that was sent first may be begun later, on a busy machine.
+        waiting = {
+            "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+            "mariadb": "SELECT count(*) FROM information_schema.innodb_trx "
+            "WHERE trx_state = 'LOCK WAIT'",
+        }
+        return int(self.server.execute(waiting[self.server.name])) >= waiters
+
     def open_connections(self) -> int:
         for twin in self._twins:
             sockets_in_use(twin, self.server.port)  # which closes what it keeps

@@ -89,13 +89,14 @@ def test_a_waiter_that_gave_up_when_its_turn_came_passes_it_on(
 
 def test_the_first_is_next_when_a_holder_is_gone(server: Redis, opened: Opener, name: str) -> None:
     backend = opened(server.url())
-    mine, dead, first, second = (claim(backend, name, ttl=0.2) for _ in range(4))
+    mine, dead, first, second = (claim(backend, name) for _ in range(4))
     before = granted(backend, mine)
+    keys = keys_of("distlock:1", mine.key)
     for waiter in (dead, first, second):
         backend.try_acquire(waiter, 1.0)
-    presence = keys_of("distlock:1", mine.key).base + b"a:" + short_owner(dead.owner)
-    server.execute("DEL", presence.decode())
-    time.sleep(0.25)
+        presence = (keys.base + b"a:" + short_owner(waiter.owner)).decode()
+        server.execute("PEXPIRE", presence, "0" if waiter is dead else "60000")
+    server.execute("PEXPIRE", keys.record.decode(), str(600_000))  # the retention: no ttl is left
     # The second asks first: it finds the lock free, and wakes the one before it.
     assert isinstance(backend.try_acquire(second, 1.0), Refusal)
     info = backend.inspect(name)

@@ -117,6 +117,13 @@ class ContractBase:
         """Keep the store's server from answering, with its connections open."""
         raise NotImplementedError
 
+    def queued(self, waiters: int) -> bool:
+        """Tell whether so many waiters stand in the store's queue.
+
+        They do when their attempt was answered, but where it is answered as soon as it was sent.
+        """
+        return True
+
     def open_connections(self) -> int:
         """Return how many connections this process has open to the store."""
         return 0

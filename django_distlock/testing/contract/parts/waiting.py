@@ -6,13 +6,14 @@ import asyncio
 import math
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from .... import Lease, LeaseLostError, Lock, LockBackendError
 from ....flow import QUEUE_LIMIT
 from ...taps import tap
-from ...worlds import Actor, World
+from ...worlds import Actor, World, until
 from ..base import ContractBase, needs
 
 __all__ = ["Waiting"]
@@ -100,7 +101,7 @@ class Waiting(ContractBase):
             with tap(self.backend(), "try_acquire") as calls:
                 turns.append(asyncio.create_task(turn(actor)))
                 await calls.came()
-            assert len(turns) == number
+            await until(partial(self.queued, number))
         await holder.release(lease)
         await asyncio.gather(*turns)
         assert served == waiters
