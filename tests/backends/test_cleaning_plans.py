@@ -67,6 +67,18 @@ def test_no_loop_in_a_loop(
 
 
 @pytest.mark.parametrize("store", [store for store in STORES if store == "postgresql"])
+def test_what_is_held_is_found_without_a_walk_through_all_idle_names(
+    store: str, database: str
+) -> None:
+    """With a million of them the walk in the order of the digests took 5 s; this takes 0.15 s."""
+    with connections[database].cursor() as cursor:
+        cursor.execute("ANALYZE distlock_lock")
+        cursor.execute(f"EXPLAIN {POSTGRESQL.scan}", {"after": ""})
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "distlock_lock_pkey" not in plan
+
+
+@pytest.mark.parametrize("store", [store for store in STORES if store == "postgresql"])
 def test_tokens_are_looked_up(store: str, database: str) -> None:
     """A page of rows with their tokens, which were joined in a loop, too."""
     with connections[database].cursor() as cursor:

@@ -243,6 +243,16 @@ def test_a_release_whose_answer_was_lost_is_a_release(store: str, backend: str, 
 
 
 @on_postgresql
+def test_no_pool_is_no_pool(store: str, name: str) -> None:
+    settings = STARTED[store].settings("distlock")
+    settings["OPTIONS"] = {"pool": False}
+    with database_alias("odd", settings), lock_alias("odd", LOCATION="odd", **BACKENDS["table"]):
+        assert locks["odd"].notifies
+        with lock(name, using="odd"):
+            pass
+
+
+@on_postgresql
 def test_a_dry_pool_is_not_waited_for(store: str, name: str) -> None:
     settings = STARTED[store].settings("distlock")
     settings["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 1, "timeout": 20}}

@@ -251,6 +251,28 @@ class Router:
         return (db == "own") == (app_label == "django_distlock")
 
 
+class ByModel(Router):
+    """Decides by the name of the model, which not every migration has."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
+        ours = app_label == "django_distlock" and hints.get("model_name") is not None
+        return (db == "own") == ours
+
+
+def test_a_router_that_decides_by_the_name_of_the_model(
+    store: str, name: str, tmp_path: Path
+) -> None:
+    with (
+        using(empty_database(store, "by_model", tmp_path)) as alias,
+        database_alias("program", empty_database(store, "without", tmp_path)),
+        override_settings(DATABASE_ROUTERS=[f"{__name__}.ByModel"]),
+    ):
+        for database in ("program", "own"):
+            call_command("migrate", "django_distlock", database=database, verbosity=0)
+        with lock(name, using=alias):
+            pass
+
+
 def test_a_database_of_its_own_behind_a_router(store: str, name: str, tmp_path: Path) -> None:
     from django_distlock.models import LockRow
 

@@ -55,6 +55,25 @@ def test_the_second_of_two_writers_is_refused(store: str) -> None:
     assert values(Item, store, "name") == ["mine"]
 
 
+def test_an_instance_of_a_transaction_that_was_rolled_back_is_told_so(store: str) -> None:
+    mine = item(store)
+    with transaction.atomic(using=store):
+        mine.save()
+        transaction.set_rollback(True, using=store)
+    with refused(mine) as raised:
+        mine.save()
+    assert "rolled back" in str(raised.value)
+
+
+def test_an_insert_that_fails_leaves_the_instance_as_it_was(store: str) -> None:
+    there = item(store)
+    mine = Item(pk=there.pk, name="mine")
+    before = mine.version
+    with pytest.raises(IntegrityError), transaction.atomic(using=store):
+        mine.save(using=store, force_insert=True)
+    assert mine.version == before
+
+
 def test_a_deleted_row_is_not_raised_from_the_dead(store: str) -> None:
     mine = item(store)
     Item.objects.using(store).all().delete()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,72 @@ def test_a_session_on_which_nothing_hangs_is_asked_for_seldom(
         time.sleep(2.0)
     assert held >= 4
     assert len(asked) <= 3
+
+
+class Crossing:
+    """The mutex of a session, which is entered when something else has happened."""
+
+    def __init__(self, inner: Any, before: Callable[[], None]) -> None:
+        self._inner, self._before = inner, before
+
+    def __enter__(self) -> None:
+        self._before()
+        self._inner.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._inner.__exit__(*error)
+
+
+def test_a_connection_that_is_new_is_not_taken_for_the_one_to_be_cut(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """kazoo tells once only that it has connected anew: nobody would hear of it later."""
+    backend = opened(server.address, prefix=name)
+    with lock(name, using=backend.alias):
+        pass
+    session = backend._session
+    connection, mutex = session._client._connection, session._mutex
+    old = connection._socket
+    other, peer = socket.socketpair()
+    with other, peer:
+        try:
+            session._mutex = Crossing(mutex, lambda: setattr(connection, "_socket", other))  # type: ignore[assignment]
+            session.cut()
+        finally:
+            session._mutex, connection._socket = mutex, old
+    assert session.up
+    with lock(name, using=backend.alias, wait=5):
+        pass
+
+
+def test_a_question_that_was_lost_costs_one_connection(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """kazoo may lose one that it was sent while it connected: the next beat asks anew."""
+    backend = opened(server.address, prefix=name, session=4.0)
+    keeper, session = backend._keeper, backend._session
+    with lock(name, using=backend.alias), mock.patch.object(session, "cut") as cut:
+        keeper._asking, keeper._asked = True, backend.clock() - 10.0
+        soon(lambda: cut.called)
+        time.sleep(1.0)
+    assert cut.call_count == 1
+
+
+def test_a_connection_that_was_cut_has_time_for_another(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Else a process that is short of time cuts each new one before anything is answered."""
+    backend = opened(server.address, prefix=name, session=10.0)
+    with lock(name, using=backend.alias):
+        pass
+    session = backend._session
+    with session._mutex:
+        session._sure = backend.clock() - 9.0
+    assert session.doubtful()
+    session.cut()
+    assert not session.doubtful()
+    with lock(name, using=backend.alias, wait=5):
+        pass
 
 
 def expire(server: ZooKeeper, backend: ZooKeeperBackend) -> None:
