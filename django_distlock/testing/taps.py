@@ -157,6 +157,7 @@ def failing(
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(backend, "store_errors", kinds))
         stack.enter_context(mock.patch.object(backend, "is_conflict", judge))
+        stack.enter_context(mock.patch.object(backend, "is_passing", return_value=False))
         for verb in verbs:
             where = {"after" if answered else "before": failure()}
             stack.enter_context(tap(backend, verb, of=of, **where))

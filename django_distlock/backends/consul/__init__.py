@@ -57,6 +57,7 @@ class ConsulBackend(BaseLockBackend):
         self._lock_delay: float = self.opts.get("LOCK_DELAY", options.LOCK_DELAY)
         endpoints = options.endpoints_of(alias, conf.location)
         self._shown = ", ".join(map(str, endpoints))
+        self._several = len(endpoints) > 1
         token = self.opts.get("TOKEN")
         self._http = Http(
             endpoints,
@@ -253,6 +254,10 @@ class ConsulBackend(BaseLockBackend):
     def is_conflict(self, error: Exception) -> bool:
         """Tell whether a leader is being elected, or Consul asks for a moment."""
         return isinstance(error, ConsulError) and error.passing
+
+    def is_passing(self, error: Exception) -> bool:
+        """Tell whether another of several agents may answer in a moment."""
+        return isinstance(error, HttpError) and self._several
 
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self._shown)

@@ -158,6 +158,11 @@ class EtcdBackend(BaseLockBackend):
         """
         return float(max(lifetime(ttl), self._steps.pool.least))
 
+    def is_passing(self, error: Exception) -> bool:
+        """Tell whether another member may answer in a moment."""
+        passes = isinstance(error, HttpError) or (isinstance(error, EtcdError) and error.passes)
+        return passes and len(self.located.endpoints) > 1
+
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self.located.shown)
 
