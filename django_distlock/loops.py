@@ -34,7 +34,7 @@ class PerLoop(Generic[T]):
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, T, AsyncGenerator[None]]] = {}
 
     async def mine(self) -> T:

@@ -22,7 +22,7 @@ class Errand(Generic[T]):
     def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
         self._work = work
         self._loop = loop
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._begun = False
         self._given_up = False
         self.done: asyncio.Future[T] = loop.create_future()

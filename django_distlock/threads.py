@@ -5,6 +5,9 @@ limit) inside `threading.Event`, `Condition` or `Semaphore`, which are written i
 their inner lock acquired: other threads then block in them for the life of the process. What stands
 here calls C functions only, each of which happens as a whole. For the same reason, enter a lock or
 an RLock by ``with``, never a Condition.
+
+A handler may also use locks itself, on a thread that is inside of one of our mutexes: so these are
+RLocks.
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._taken: set[weakref.ref[Place]] = set()
 
     def __len__(self) -> int:

@@ -28,7 +28,7 @@ SCOPE = "django_distlock"
 WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 HOLD_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
 
-_mutex = threading.Lock()
+_mutex = threading.RLock()
 _installed: list[Callable[[], None]] = []
 
 Attributes = dict[str, str]

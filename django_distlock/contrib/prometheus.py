@@ -33,7 +33,7 @@ HOLD_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 
 ACTIONS = ("acquire", "renew", "release")
 HELD = ("distlock_held", "Leases that are held now.")
 
-_mutex = threading.Lock()
+_mutex = threading.RLock()
 _installed: weakref.WeakKeyDictionary[CollectorRegistry, Callable[[], None]] = (
     weakref.WeakKeyDictionary()
 )

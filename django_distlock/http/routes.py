@@ -20,7 +20,7 @@ class Ring:
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)
         self._first = 0
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._endpoints)

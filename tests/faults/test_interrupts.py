@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from django_distlock import locks
 from django_distlock.testing.contract.parts import Interruptions
 
 ALIASES = (
@@ -33,3 +34,13 @@ def test_a_signal_at_any_moment(alias: str) -> None:
     many = {"locmem": 30_000}.get(alias, 2_000)
     sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": many})()
     sweep.test_a_signal_at_any_moment()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "alias",
+    [each for each in ALIASES if each in settings.DISTLOCKS and not locks[each].thread_sensitive],
+)
+def test_a_signals_handler_that_uses_locks(alias: str) -> None:
+    sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": 1_000})()
+    sweep.test_a_signals_handler_that_uses_locks()

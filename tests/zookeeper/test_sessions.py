@@ -17,7 +17,9 @@ import pytest
 
 from django_distlock import LeaseLostError, lock, locks
 from django_distlock.backends.zookeeper import ZooKeeperBackend
+from django_distlock.backends.zookeeper.answers import Batch
 from django_distlock.backends.zookeeper.places import Place
+from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.backends.zookeeper.steps import Talk
 from django_distlock.testing.processes import Process
 from django_distlock.values import Grant, Refusal
@@ -124,6 +126,25 @@ def test_a_question_that_was_lost_costs_one_connection(
         soon(lambda: cut.called)
         time.sleep(1.0)
     assert cut.call_count == 1
+
+
+def test_a_request_of_which_kazoo_was_not_told_delays_no_other(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """It sends one request for each byte that wakes it: after an interruption one is missing."""
+    backend = opened(server.address, prefix=name, session=20.0)
+    mine = lock(name, using=backend.alias)
+    with mine:
+        pass
+    batch = Batch(1, backend.clock(), backend._session.id, lambda _: None)
+    backend._session._client._queue.append(
+        (kinds().Sync(backend._session._facts.base), *batch.slots)
+    )
+    began = time.monotonic()
+    for _ in range(10):
+        with mine:
+            pass
+    assert time.monotonic() - began < 5.0
 
 
 def test_a_connection_that_was_cut_has_time_for_another(

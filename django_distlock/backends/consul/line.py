@@ -50,7 +50,7 @@ class Line:
         self.places: dict[str, Place] = {}
         # Of each lock, the places of this process in the line's order, with their owners.
         self._standing: dict[str, list[tuple[int, str]]] = {}
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     def is_contended(self, key: str) -> bool:
         """Tell whether there was a line a moment ago: then it is joined without trying first."""

@@ -59,7 +59,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._idle: dict[int, list[Lent]] = defaultdict(list)
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self.least = 2
         """The shortest ttl that the server gives, as far as is known; 2 s by etcd's defaults."""
 

@@ -65,7 +65,7 @@ class Places:
 
     def __init__(self) -> None:
         self._all: dict[str, Place] = {}
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._bound = 256
 
     def get(self, owner: str) -> Place | None:

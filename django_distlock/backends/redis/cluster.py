@@ -128,7 +128,7 @@ class ClusterClient:
     def __init__(self, place: Place, limit: float) -> None:
         self.place = place
         self._limit = limit
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._nodes: dict[Address, NodeClient] = {}
         self._slots = Slots(place.nodes)
 

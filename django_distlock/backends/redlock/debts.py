@@ -34,7 +34,7 @@ class Debts:
 
     def forget_parent(self) -> None:
         """Begin without debts, which in a forked child are the parent's."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._owed: list[OrderedDict[Words, int]] = [OrderedDict() for _ in range(self._nodes)]
         # Which nodes may read a request later, by what was asked.
         self._doubtful: dict[Asked, set[int]] = {}

@@ -57,7 +57,7 @@ class Cluster:
     alias: str
     nodes: Sequence[Node]
     limit: float
-    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: Any = field(default_factory=threading.RLock)
     _thread: threading.Thread | None = None
     _ended: threads.Event = field(default_factory=threads.Event)
 
@@ -153,7 +153,7 @@ class Cluster:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child."""
-        self._mutex, self._thread, self._ended = threading.Lock(), None, threads.Event()
+        self._mutex, self._thread, self._ended = threading.RLock(), None, threads.Event()
         self.debts.forget_parent()
 
 

@@ -60,7 +60,7 @@ class RowBackend(Looks):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._sessions: dict[str, Session] = {}  # by the owner of the claim
         self._known: set[str] = set()
         self._refused: set[str] = set()
@@ -340,6 +340,6 @@ class RowBackend(Looks):
     def forget_parent(self) -> None:
         super().forget_parent()
         sessions, self._sessions = self._sessions, {}
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._parents |= frozenset(sessions)
         self._pool.forget_parent(list(sessions.values()))

@@ -29,7 +29,7 @@ class Pool:
     def __init__(self, database: str, most: int, idle: int) -> None:
         self.database = database
         self.most = most
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._out = 0
         self._idle: Kept[Session] = Kept(idle, Session.close)
 
@@ -83,7 +83,7 @@ class Pool:
 
     def forget_parent(self, held: list[Session]) -> None:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         for session in (*self._idle.forget_parent(), *held):
             mute(descriptor_of(session.connection.connection))
             _parked.append(session)

@@ -64,7 +64,7 @@ class TableBackend(InDatabase):
         self._connections = Connections(database)
         self._statements: Statements | None = None
         self._rooms: Rooms | None = None
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self.notifies = options.queues(alias, self.opts, connections[database])
         # When a name was last refused: see Statements.attempt.
         self._contended: dict[str, float] = {}
@@ -306,7 +306,7 @@ class TableBackend(InDatabase):
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         if self._rooms is not None:
             PARKED.extend(self._rooms.forget_parent())
         self._connections.forget_parent()

@@ -66,7 +66,7 @@ class Doors:
     def __init__(self, make: Callable[[], Door], most: int) -> None:
         self._make = make
         self._most = most
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._all: list[Door] = []
         self._free: list[Door] = []
 

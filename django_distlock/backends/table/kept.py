@@ -23,7 +23,7 @@ class Kept(Generic[T]):
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._all: list[tuple[float, T]] = []
         self._looked_after = False
 

@@ -36,7 +36,7 @@ class Watch:
 
 class _Sentry:
     def __init__(self) -> None:
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
         self.watches: dict[int, Watch] = {}
         self.numbers = itertools.count()
         self.running = False

@@ -14,12 +14,12 @@ from typing import Any
 
 __all__ = ["Batch", "Bell", "Gate"]
 
-_mutex = threading.Lock()
+_mutex = threading.RLock()
 
 
 def _forget_parent() -> None:
     global _mutex
-    _mutex = threading.Lock()  # a thread of the parent may have been inside
+    _mutex = threading.RLock()  # a thread of the parent may have been inside
 
 
 os.register_at_fork(after_in_child=_forget_parent)

@@ -40,7 +40,7 @@ class Keeper:
         self.session: Session
         self._wake = threads.Event()
         self._thread: threading.Thread | None = None
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._closed = False
         self._until = 0.0  # when it looks next, unless it is woken
         self._removing: set[str] = set()

@@ -84,7 +84,7 @@ class Places:
     """All places of this process, and the nodes that are still to be removed."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._places: dict[str, Place] = {}
         self._due: list[tuple[float, int, str]] = []
         self._order = itertools.count()

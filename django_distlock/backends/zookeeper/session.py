@@ -51,7 +51,7 @@ class Session:
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._pid = os.getpid()
         self._up = threads.Event()
         self._settled = threads.Event()  # it is up, or kazoo has given up
@@ -253,8 +253,21 @@ class Session:
         client = self._client
         if client is None:
             raise NoAnswerError("the alias was closed")
-        for request, slot in zip(requests, batch.slots, strict=True):
-            client._call(request, slot)
+        if client._state in ("AUTH_FAILED", "CLOSED", "EXPIRED_SESSION"):
+            for request, slot in zip(requests, batch.slots, strict=True):
+                client._call(request, slot)  # which says why it cannot be asked
+            return batch
+        # As `_call` does it, which swallows an interruption, and after it sends each request only
+        # when the next one comes: kazoo's thread takes one request for each byte that wakes it.
+        # Bytes that are too many do no harm.
+        client._queue.extend(zip(requests, batch.slots, strict=True))
+        try:
+            client._connection._write_sock.send(bytes(max(1, len(client._queue))))
+        except (OSError, AttributeError):  # it is being closed
+            from kazoo.exceptions import ConnectionClosedError
+
+            for slot in batch.slots:
+                slot.set_exception(ConnectionClosedError("the connection was closed"))
         return batch
 
     def ask(self, requests: Sequence[Any], limit: float) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
 import random
@@ -17,10 +18,10 @@ from unittest import mock
 
 import pytest
 
-from .... import lock_all
+from .... import Lock, lock_all
 from ....guard import Guard
 from ...worlds import TaskWorld
-from ..base import ContractBase, applies_to_all
+from ..base import ContractBase, applies_to_all, lacks
 
 __all__ = ["Interruptions"]
 
@@ -75,11 +76,7 @@ class Interruptions(ContractBase):
         mine = self.lock(prefix, wait=0)
         with mine:  # what is made once is there
             pass
-        started = time.perf_counter()
-        for _ in range(10):
-            with mine:
-                pass
-        cycle = (time.perf_counter() - started) / 10
+        cycle = _seconds_of(mine)
         # A tracer, such as coverage's, has a mutex that an interruption would leave locked.
         tracer = sys.gettrace()
         sys.settrace(None)
@@ -100,6 +97,41 @@ class Interruptions(ContractBase):
         time.sleep(0.1)  # what was released in the background lets go of its connections
         gc.collect()
 
+    @lacks("thread_sensitive")
+    def test_a_signals_handler_that_uses_locks(self) -> None:
+        """Let the handler of a signal take and release a lock, whatever its thread is doing.
+
+        As at the end of a process that is told to stop. A store that is asked through the thread's
+        own connection, as Django's databases are, cannot: no driver answers in between.
+        """
+        prefix = f"contract:{os.urandom(6).hex()}:"
+        mine = self.lock(f"{prefix}mine", wait=0)
+        used = 0
+
+        def handle(number: int, frame: types.FrameType | None) -> None:
+            nonlocal used
+            with self.lock(f"{prefix}{used}", wait=20):
+                used += 1
+
+        with mine:  # what is made once is there
+            pass
+        cycle = _seconds_of(mine)
+        chance = random.Random(prefix)  # noqa: S311 - no secret
+        timer = signal.setitimer(signal.ITIMER_REAL, 0)
+        before = signal.signal(signal.SIGALRM, handle)
+        faulthandler.dump_traceback_later(100, exit=True)  # no other limit ends a deadlock
+        try:
+            for number in range(self.interrupts):
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2 * cycle))
+                while used <= number:
+                    with mine:
+                        pass
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+        assert [info.name for info in self.backend().held(prefix)] == []
+
     def _interrupted(self, name: str, after: float) -> None:
         try:
             # Once more where the first is lost: nothing that Python calls by itself, such as a
@@ -116,6 +148,15 @@ class Interruptions(ContractBase):
                 break
             except _Interrupt:  # the second one, when this took long
                 continue
+
+
+def _seconds_of(mine: Lock) -> float:
+    """Return how long it takes to acquire and release a lock."""
+    started = time.perf_counter()
+    for _ in range(10):
+        with mine:
+            pass
+    return (time.perf_counter() - started) / 10
 
 
 class _Interrupt(BaseException):
