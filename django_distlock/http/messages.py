@@ -97,5 +97,5 @@ class HttpError(Exception):
 
 def overdue(endpoint: Endpoint, limit: float, *, sent: bool) -> HttpError:
     """Return the error of a server that did not answer within ``limit`` seconds."""
-    within = f"within {limit:.2g} s" if limit >= 0.01 else "in what was left of the time"
+    within = f"within {round(limit, 2):g} s" if limit >= 0.01 else "in what was left of the time"
     return HttpError(f"{endpoint} did not answer {within}", sent=sent)

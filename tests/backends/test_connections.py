@@ -296,7 +296,7 @@ def test_a_health_check_is_done_before_the_socket_is_watched(
         watched: list[int] = []
 
         def note(execute: Callable[..., Any], *rest: Any) -> Any:
-            watched.extend(watch.descriptor for watch in sentry._sentry.watches.values())
+            watched.extend(sentry._sentry.watches)
             return execute(*rest)
 
         with own.execute_wrapper(note):

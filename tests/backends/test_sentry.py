@@ -21,13 +21,25 @@ def test_the_watch_of_an_interrupted_statement_shuts_no_other_connection() -> No
         os.dup2(next_client.fileno(), number)
         try:
             end = time.monotonic() + 10
-            while any(watch.descriptor == number for watch in sentry._sentry.watches.values()):
+            while number in sentry._sentry.watches:
                 assert time.monotonic() < end, "it is still watched"
                 time.sleep(0.02)
             next_server.sendall(b"alive")
             assert next_client.recv(5) == b"alive"
         finally:
             os.close(number)
+
+
+def test_a_connection_whose_statement_was_interrupted_is_not_shut_later() -> None:
+    """Django goes on using it."""
+    client, server = socket.socketpair()
+    with client, server:
+        interrupted = sentry.within(client, 0.2)
+        interrupted.__enter__()  # and a signal handler raises before the block is entered
+        del interrupted
+        time.sleep(0.5)
+        server.sendall(b"alive")
+        assert client.recv(5) == b"alive"
 
 
 def test_a_closed_descriptor_is_left_to_the_statement() -> None:

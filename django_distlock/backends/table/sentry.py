@@ -7,11 +7,11 @@ the statements under way and shuts the socket of one that is overdue: the driver
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
 IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Watch:
     """A statement under way; ``cut`` tells that its connection was shut for being overdue."""
 
@@ -37,23 +37,24 @@ class Watch:
 class _Sentry:
     def __init__(self) -> None:
         self.mutex = threading.RLock()
-        self.watches: dict[int, Watch] = {}
-        self.numbers = itertools.count()
+        # By descriptor, as a connection has one statement under way; and weakly: a statement that a
+        # signal handler interrupted may end without a word, and its connection is used again.
+        self.watches: dict[int, weakref.ref[Watch]] = {}
         self.running = False
 
-    def add(self, watch: Watch) -> int:
-        number = next(self.numbers)
+    def add(self, watch: Watch) -> None:
         with self.mutex:
-            self.watches[number] = watch
+            self.watches[watch.descriptor] = weakref.ref(watch)
             if not self.running:
                 thread = threading.Thread(target=self._run, name="distlock-sentry", daemon=True)
                 self.running = begin(thread) is not None
-        return number
 
-    def remove(self, number: int) -> None:
+    def remove(self, watch: Watch) -> None:
         # Under the mutex: after this the socket is not shut, and may be used for something else.
         with self.mutex:
-            self.watches.pop(number, None)
+            known = self.watches.get(watch.descriptor)
+            if known is not None and known() is watch:
+                del self.watches[watch.descriptor]
 
     def _run(self) -> None:
         idle = 0
@@ -61,11 +62,14 @@ class _Sentry:
             time.sleep(TICK)
             with self.mutex:
                 now = time.monotonic()
-                for number, watch in list(self.watches.items()):
-                    if now >= watch.end:
+                for descriptor, known in list(self.watches.items()):
+                    watch = known()
+                    if watch is not None and now >= watch.end:
                         watch.cut = True
                         _shut(watch)
-                        del self.watches[number]
+                    if watch is None or watch.cut:
+                        del self.watches[descriptor]
+                    del watch  # else it would be kept until the next look
                 idle = 0 if self.watches else idle + 1
                 if idle > IDLE_TICKS:
                     self.running = False
@@ -103,7 +107,7 @@ class within:
     Gives the Watch, or None where there is no socket to wait for (SQLite; a dead connection).
     """
 
-    __slots__ = ("_number", "_watch")
+    __slots__ = ("_watch",)
 
     def __init__(self, driver_connection: Any, seconds: float) -> None:
         descriptor = descriptor_of(driver_connection)
@@ -117,12 +121,12 @@ class within:
 
     def __enter__(self) -> Watch | None:
         if self._watch is not None:
-            self._number = _sentry.add(self._watch)
+            _sentry.add(self._watch)
         return self._watch
 
     def __exit__(self, *_: object) -> None:
         if self._watch is not None:
-            _sentry.remove(self._number)
+            _sentry.remove(self._watch)
 
 
 def _forget_parent() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import gc
 import os
 import random
@@ -11,7 +10,8 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 from unittest import mock
@@ -77,19 +77,10 @@ class Interruptions(ContractBase):
         with mine:  # what is made once is there
             pass
         cycle = _seconds_of(mine)
-        # A tracer, such as coverage's, has a mutex that an interruption would leave locked.
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        timer = signal.setitimer(signal.ITIMER_REAL, 0)
         chance = random.Random(prefix)  # noqa: S311 - no secret
-        before = signal.signal(signal.SIGALRM, _interrupt)
-        try:
+        with _on_alarm(_interrupt):
             for number in range(self.interrupts):
                 self._interrupted(f"{prefix}{number}", chance.uniform(1e-5, 2 * cycle))
-        finally:
-            signal.signal(signal.SIGALRM, before)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
-            sys.settrace(tracer)
         end = time.monotonic() + self.settles + 5.0
         while left := sorted(info.name for info in self.backend().held(prefix)):
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
@@ -117,19 +108,12 @@ class Interruptions(ContractBase):
             pass
         cycle = _seconds_of(mine)
         chance = random.Random(prefix)  # noqa: S311 - no secret
-        timer = signal.setitimer(signal.ITIMER_REAL, 0)
-        before = signal.signal(signal.SIGALRM, handle)
-        faulthandler.dump_traceback_later(100, exit=True)  # no other limit ends a deadlock
-        try:
+        with _on_alarm(handle):
             for number in range(self.interrupts):
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2 * cycle))
                 while used <= number:
                     with mine:
                         pass
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            signal.signal(signal.SIGALRM, before)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
         assert [info.name for info in self.backend().held(prefix)] == []
 
     def _interrupted(self, name: str, after: float) -> None:
@@ -148,6 +132,23 @@ class Interruptions(ContractBase):
                 break
             except _Interrupt:  # the second one, when this took long
                 continue
+
+
+@contextmanager
+def _on_alarm(handler: Callable[[int, types.FrameType | None], None]) -> Iterator[None]:
+    """Have SIGALRM call ``handler``.
+
+    Without a tracer, such as coverage's: it has a mutex that a handler would find locked, or leave.
+    """
+    tracer, before = sys.gettrace(), signal.signal(signal.SIGALRM, handler)
+    timer = signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        sys.settrace(tracer)
 
 
 def _seconds_of(mine: Lock) -> float:
