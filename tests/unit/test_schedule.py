@@ -15,7 +15,7 @@ from django_distlock.held import Hold, State
 from django_distlock.watchdog import PART, Schedule, wants_renewal
 
 from .test_held import Transaction
-from .tools import HandWatchdog, UnitBackend, VirtualClock, in_thread, logged, make_hold, opened
+from .tools import HandWatchdog, UnitBackend, VirtualClock, in_thread, make_hold, opened
 
 # -- the schedule ----------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ def test_who_does_not_want_it_is_not_renewed(
     backend: UnitBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not wants_renewal(make_hold(backend, "a", renewing=False), backend.clock())
-    assert logged(caplog) == []
+    assert caplog.records == []
 
 
 def test_a_holder_that_has_ended_is_not_renewed_and_that_is_said_once(
@@ -178,7 +178,7 @@ def test_a_holder_that_has_ended_is_not_renewed_and_that_is_said_once(
     hold = in_thread(lambda: make_hold(backend, "a" * 1000))
     for _ in range(3):
         assert not wants_renewal(hold, backend.clock())
-    (record,) = logged(caplog)
+    (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "has ended" in record.getMessage()
     assert "adopt" in record.getMessage()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
-
-import pytest
 
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import AliasConf
@@ -36,7 +33,6 @@ __all__ = [
     "eventually",
     "in_thread",
     "is_in_memory",
-    "logged",
     "make_hold",
     "opened",
     "without_gc",
@@ -243,11 +239,6 @@ def in_thread(function: Callable[[], T]) -> T:
 def is_in_memory(alias: str = "default") -> bool:
     """Tell whether the backend of the test kit stands in for an alias."""
     return isinstance(locks[alias], MemoryBackend)
-
-
-def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Return what was logged, but for what is told late of leases that earlier tests dropped."""
-    return [each for each in caplog.records if "was dropped without" not in each.getMessage()]
 
 
 def eventually(condition: Callable[[], object], limit: float = LIMIT) -> bool:
