@@ -59,13 +59,14 @@ class Liveness(ContractBase):
     async def test_a_lease_that_a_task_returned_is_renewed(self, tasks: TaskWorld) -> None:
         """Renew for whoever awaited it what a task of its own acquired, and has ended."""
         a, b = tasks.actor(), tasks.actor()
-        locks = [self.lock(tasks.name(str(number)), ttl=self.kept) for number in range(2)]
+        ttl = 2 * self.kept
+        locks = [self.lock(tasks.name(str(number)), ttl=ttl) for number in range(2)]
 
         async def gather() -> list[Lease | None]:
             return list(await asyncio.gather(*(lock.aacquire(wait=0) for lock in locks)))
 
         leases = await a.run(gather)
-        await asyncio.sleep(1.2 * self.kept)
+        await asyncio.sleep(1.2 * ttl)
         for lock, lease in zip(locks, leases, strict=True):
             assert lease is not None
             assert await b.acquire(lock, wait=0) is None
@@ -74,11 +75,12 @@ class Liveness(ContractBase):
     async def test_a_lease_that_is_used_elsewhere_is_renewed(self, world: World) -> None:
         """Renew for who checks it, when who acquired it has ended."""
         a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=self.kept)
+        ttl = 2 * self.kept
+        lock = self.lock(world.name(), ttl=ttl)
         lease = await a.take(lock)
         await a.close()
         await b.do(lease.check)
-        await asyncio.sleep(1.2 * self.kept)
+        await asyncio.sleep(1.2 * ttl)
         assert await c.acquire(lock, wait=0) is None
         await b.release(lease)
 
