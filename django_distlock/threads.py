@@ -30,7 +30,7 @@ class _Waking:
         self.future: asyncio.Future[None] = self._loop.create_future()
 
     def release(self) -> None:
-        # RuntimeError: the loop is closed, so nobody waits any more.
+        # Raises RuntimeError when the loop is closed: then there is no waiter.
         self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:

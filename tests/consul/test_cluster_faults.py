@@ -50,7 +50,7 @@ def test_what_a_follower_passes_on_is_no_missing_leader(
     """A follower says "rpc error" before every error of the leader's, also one that lasts."""
     leader = cluster.leader()
     follower = next(node for node in cluster.nodes if node is not leader)
-    asking = opened([follower.url], SERVICE_CHECKS=["of nobody"], COMMAND_TIMEOUT=15)
+    asking = opened([follower.url], SERVICE_CHECKS=["missing"], COMMAND_TIMEOUT=15)
     started_at = time.monotonic()
     with pytest.raises(LockBackendError, match="SERVICE_CHECKS") as caught:
         lock("a", using=asking.alias, wait=WAIT).acquire()

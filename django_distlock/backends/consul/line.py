@@ -27,7 +27,7 @@ STALLED: Final = 1.0
 """Seconds for which a free lock is left to the first in line: then that one counts as dead."""
 CONTENDED: Final = 1.0  # seconds for which a process believes that there still is a line
 SHORTEST: Final = 0.002  # seconds of a question that is still worth its while
-SELDOM: Final = 30.0  # seconds after which all look again at who is before them
+SELDOM: Final = 30.0  # seconds after which every waiter reads the line again
 SHARE: Final = 0.94  # of a blocking query's time: Consul adds up to a sixteenth of it
 
 

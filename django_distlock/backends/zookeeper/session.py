@@ -34,6 +34,7 @@ LAG = 0.25
 # A share of it, too: when what is sure is so old we connect anew, of which the leader learns.
 DOUBT = 0.8
 STEPS = 40  # of a timeout, which are told apart
+SURPLUS = 8  # bytes that may make up for those that interruptions have cost, each time
 CLOSING = 2.0  # seconds that closing waits for the servers
 _parked: list[Any] = []  # what a forked child has of its parent's: closing it would say goodbye
 
@@ -259,10 +260,11 @@ class Session:
             return batch
         # As `_call` does it, which swallows an interruption, and after it sends each request only
         # when the next one comes: kazoo's thread takes one request for each byte that wakes it.
-        # Bytes that are too many do no harm.
+        # Surplus bytes do no harm, but must not fill the socket while the queue is long.
         client._queue.extend(zip(requests, batch.slots, strict=True))
         try:
-            client._connection._write_sock.send(bytes(max(1, len(client._queue))))
+            wakes = min(len(client._queue), len(requests) + SURPLUS)
+            client._connection._write_sock.send(bytes(max(1, wakes)))
         except (OSError, AttributeError):  # it is being closed
             from kazoo.exceptions import ConnectionClosedError
 
