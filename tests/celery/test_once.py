@@ -73,8 +73,8 @@ def test_another_key_is_another_task(tasks: Any, board: Board, tag: str) -> None
 def test_a_lock_waits_in_the_queue_for_longer_than_its_ttl(
     tasks: Any, board: Board, tag: str
 ) -> None:
-    first = send(tasks.once, tag, countdown=1.5)  # ttl 1
-    time.sleep(1.2)
+    first = send(tasks.once, tag, countdown=3.6)  # ttl 3
+    time.sleep(3.2)
     assert send(tasks.once, tag).id == first.id
     board.open_gate(tag)
     first.get(timeout=LIMIT)

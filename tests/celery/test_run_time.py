@@ -76,7 +76,7 @@ def test_a_lock_is_renewed_in_the_pool_and_shows_its_task(
 ) -> None:
     result = send(tasks.raises, tag, queue)
     board.wait_for(tag, "begin")
-    time.sleep(1.3)  # longer than the ttl
+    time.sleep(3.2)  # longer than the ttl
     using = tasks.raises.name.split(".")[0]
     info = locks[using].inspect(f"raise:{tag}")
     assert info is not None
