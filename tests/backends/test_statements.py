@@ -48,6 +48,13 @@ def empty_database(store: str, name: str, folder: Path) -> dict[str, Any]:
 # -- how many statements -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def store(store: str, name: str) -> str:
+    """Connect to the store: a new connection has statements of its own."""
+    locks[store].inspect(name)
+    return store
+
+
 def most(store: str) -> int:
     """Return the statements of an attempt: SQLite may look before it asks for the file."""
     return 2 if store == "sqlite" else 1

@@ -214,7 +214,7 @@ def test_the_answer_to_a_renewal_is_lost(proxy: Proxy, opened: Opener, server: C
 def test_whether_one_holds_is_never_read_from_who_may_be_no_leader(opened: Opener) -> None:
     """Ask for a consistent read before a lease is called lost."""
     backend = opened(CONSUL[0].url)
-    with asked() as requests:
+    with asked(backend) as requests:
         assert backend.renew(claim(backend, "a")) is False
     assert any("consistent" in request.target for request in requests)
 

@@ -50,7 +50,7 @@ def test_leases_of_one_ttl_share_a_session(opened: Opener, server: Consul) -> No
     assert len(set(server.sessions()) - before) == 1
     # And nobody shares a lock with its session.
     assert isinstance(backend.try_acquire(claim(backend, "0"), 0.0), Refusal)
-    with asked() as requests:
+    with asked(backend) as requests:
         assert backend.renew_many(some) == [True] * 5
     assert len(requests) == 1
     for each in some:
@@ -148,7 +148,7 @@ def test_the_lock_delay_keeps_everybody_out(opened: Opener, server: Consul, beha
     server.ask("PUT", f"/v1/session/destroy/{session}")
     ended = time.monotonic()
     assert isinstance(backend.try_acquire(claim(backend, "a"), 0.0), Refusal)
-    with asked() as requests, lock("a", using=backend.alias, wait=10) as lease:
+    with asked(backend) as requests, lock("a", using=backend.alias, wait=10) as lease:
         assert time.monotonic() - ended >= 0.9
         assert lease.fencing_token > token
         # Tried again at times: Consul tells nobody when the delay is over.
@@ -169,7 +169,7 @@ def test_who_is_in_line_waits_for_the_end_of_the_lock_delay(opened: Opener, serv
 
     waiting = started(wait)
     soon(lambda: bool(backend._protocol.line.places))
-    with asked() as requests:
+    with asked(backend) as requests:
         session = other._protocol.holds[first.owner].session
         server.ask("PUT", f"/v1/session/destroy/{session}")
         waiting.join(20)

@@ -22,7 +22,7 @@ def test_a_free_lock_is_two_requests(opened: Opener, server: Consul, behavior: s
     backend = opened(server.url, BEHAVIOR=behavior)
     with lock("a", using=backend.alias):
         pass
-    with asked() as requests, lock("a", using=backend.alias):
+    with asked(backend) as requests, lock("a", using=backend.alias):
         pass
     assert len(requests) == 2
 
@@ -37,7 +37,7 @@ def test_a_contended_lock_is_five_requests(opened: Opener, server: Consul) -> No
         with lock("a", using=backend.alias, ttl=30, wait=30) as lease:
             got.append(lease.fencing_token)
 
-    with lock("a", using=backend.alias, ttl=30) as first, asked() as requests:
+    with lock("a", using=backend.alias, ttl=30) as first, asked(backend) as requests:
         began = time.monotonic()
         threads = []
         for number in range(1, waiters + 1):
@@ -194,7 +194,7 @@ def test_of_many_waiters_of_a_process_one_watches(opened: Opener, server: Consul
 
     def all_wait() -> None:
         soon(lambda: _waiting(server, backend) == waiters, 30)
-        with asked() as requests:
+        with asked(backend) as requests:
             time.sleep(2.0)
         # One that blocks each second, and a look of each now and then.
         assert len(requests) <= waiters

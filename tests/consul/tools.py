@@ -30,17 +30,19 @@ def opener() -> AbstractContextManager[Opener]:
 
 
 @contextmanager
-def asked() -> Iterator[list[Request]]:
-    """Note the requests of all threads and event loops, which are sent all the same."""
+def asked(backend: ConsulBackend) -> Iterator[list[Request]]:
+    """Note a backend's requests in all threads and event loops, which are sent all the same."""
     requests: list[Request] = []
     real, areal = Http.ask, Http.aask
 
     def ask(self: Http, request: Request, limit: float) -> Answer:
-        requests.append(request)
+        if self is backend._http:
+            requests.append(request)
         return real(self, request, limit)
 
     async def aask(self: Http, request: Request, limit: float) -> Answer:
-        requests.append(request)
+        if self is backend._http:
+            requests.append(request)
         return await areal(self, request, limit)
 
     with mock.patch.object(Http, "ask", ask), mock.patch.object(Http, "aask", aask):

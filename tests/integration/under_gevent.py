@@ -8,7 +8,6 @@ from gevent import monkey
 
 monkey.patch_all()
 
-import subprocess
 import sys
 import threading
 import time
@@ -69,54 +68,6 @@ def blocked(using: str) -> None:
         assert later.fencing_token > lease.fencing_token
 
 
-OTHER = """
-import sys, django
-from django.conf import settings
-base = {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}
-settings.configure(DATABASES={"default": base}, INSTALLED_APPS=["django_distlock"], USE_TZ=True)
-django.setup()
-from django_distlock import lock
-if sys.argv[2] == "hold":
-    with lock("beside", ttl=60):
-        print("ready", flush=True)
-        sys.stdin.read()
-else:
-    print("ready", flush=True)
-    with lock("beside", ttl=60, wait=60):
-        pass
-"""
-
-
-def wait_beside(using: str) -> None:
-    """Wait for a lock of another process while another greenlet goes on."""
-    ticks = 0
-
-    def tick() -> None:
-        nonlocal ticks
-        while True:
-            gevent.sleep(0.01)
-            ticks += 1
-
-    def started_as(role: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", OTHER, sys.argv[1], role]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdout
-        assert process.stdout.readline() == b"ready\n"
-        return process
-
-    with started_as("hold") as holder, started_as("wait"):
-        assert holder.stdin
-        gevent.sleep(0.5)  # the other one stands in the queue
-        ticking = gevent.spawn(tick)
-        waiting = gevent.spawn(lambda: lock("beside", using=using, wait=1.0).acquire())
-        started = time.monotonic()
-        assert waiting.get(timeout=20) is None
-        assert time.monotonic() - started < 4.0, "the wait was not kept"
-        ticking.kill()
-        holder.stdin.close()
-    assert ticks > 20, f"the other greenlet went on {ticks} times"
-
-
 call_command("migrate", verbosity=0)
 for alias in ("default", "locmem"):
     tokens.clear()
@@ -127,5 +78,4 @@ for alias in ("default", "locmem"):
     assert tokens == sorted(set(tokens)), tokens
     assert len(tokens) == 3, tokens
     blocked(alias)
-wait_beside("default")
 print("done")

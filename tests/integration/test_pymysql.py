@@ -1,0 +1,36 @@
+"""PyMySQL in the place of mysqlclient: locks work, and a server that hangs is not waited for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.conftest import SERVERS
+
+PROGRAM = Path(__file__).with_name("under_pymysql.py")
+ALIASES = ("mariadb", "row-mariadb", "version-mariadb")
+
+
+@pytest.mark.parametrize("alias", [each for each in ALIASES if each in settings.DISTLOCKS])
+def test_a_server_that_hangs_is_not_waited_for(alias: str, name: str) -> None:
+    server = SERVERS["mariadb"]
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM), alias, name],
+        cwd=PROGRAM.parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            server.pause()
+            assert process.communicate("stopped\n", timeout=20)[0] == "done\n"
+        finally:
+            process.kill()
+            server.resume()
+    assert process.returncode == 0
