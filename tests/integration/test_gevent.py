@@ -23,7 +23,7 @@ def run_under_gevent(program: str, *args: str, **env: str) -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / program), *args],
         cwd=HERE.parents[1],
-        env={"PYTHONPATH": str(HERE.parents[1])} | env,
+        env=env | {"PYTHONPATH": str(HERE.parents[1])},
         capture_output=True,
         text=True,
         check=False,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from django.conf import settings
 
 from tests.conftest import SERVERS
 
-PROGRAM = Path(__file__).with_name("under_pymysql.py")
 ALIASES = ("mariadb", "row-mariadb", "version-mariadb")
 
 
@@ -19,8 +17,7 @@ ALIASES = ("mariadb", "row-mariadb", "version-mariadb")
 def test_a_server_that_hangs_is_not_waited_for(alias: str, name: str) -> None:
     server = SERVERS["mariadb"]
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), alias, name],
-        cwd=PROGRAM.parents[2],
+        [sys.executable, "-m", "tests.integration.under_pymysql", alias, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
