@@ -26,7 +26,7 @@ from .flow import drift
 from .held import Hold, Index, State, take_dropped
 from .signals import heard, lock_failed, lock_renewed
 from .values import Claim, Note
-from .worker import Worker, begin, events
+from .worker import Worker, begin, close_connections, events
 
 __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 
@@ -279,9 +279,9 @@ def worker_of(backend: BaseLockBackend) -> Worker:
     with _workers_mutex:
         worker = _workers.get(backend)
         if worker is None:
-            # The worker must not keep its backend alive, being found by it.
+            # The worker must not keep its backend alive, being found by it; and may outlast it.
             tidy = weakref.WeakMethod(backend.close_thread)
-            worker = Worker(f"distlock-{backend.alias}", lambda: (tidy() or (lambda: None))())
+            worker = Worker(f"distlock-{backend.alias}", lambda: (tidy() or close_connections)())
             _workers[backend] = worker
         return worker
 

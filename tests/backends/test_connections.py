@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import threading
@@ -184,6 +185,24 @@ def test_the_watchdog_closes_its_own_to_a_database_in_memory(store: str, name: s
         worker.submit(partial(_use, store, opened))
         assert soon(partial(bool, opened))
         assert soon(partial(_is_closed, opened[0]))
+
+
+def test_a_job_that_outlasts_its_alias_leaves_no_connection(store: str) -> None:
+    """As one that a hung server has kept; nobody else would close it, as its thread ends."""
+    opened: list[Any] = []
+    gate = threading.Event()
+
+    def job() -> None:
+        connections[store].ensure_connection()
+        opened.append(connections[store])
+        gate.wait(20)
+
+    with lock_alias("own", LOCATION=store) as alias:
+        worker_of(locks[alias]).submit(job)
+        assert soon(partial(bool, opened))
+    gc.collect()
+    gate.set()
+    assert soon(lambda: opened[0].connection is None)
 
 
 def _use(store: str, opened: list[Any]) -> None:

@@ -70,7 +70,8 @@ class RowBackend(Looks):
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 leave a session in the server's queue."""
-        dialect = self.dialect()
+        answered = min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        dialect = self.dialect(answered)
         self._reap()
         session = self._held(claim)
         if session is None:
@@ -79,7 +80,6 @@ class RowBackend(Looks):
             with self._mutex:
                 self._refused.discard(claim.owner)
                 self._sessions[claim.owner] = session
-        answered = min(self.command_timeout, max(limit, LEAST_PATIENCE))
         with session.mutex:
             if session.owner != claim.owner:
                 return Refusal()  # withdrawn meanwhile

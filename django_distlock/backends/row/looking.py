@@ -48,34 +48,36 @@ class Looks(InDatabase):
         self._pool = Pool(self.database, self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4))
         self._chosen: Dialect | None = None
 
-    def dialect(self) -> Dialect:
-        """Return the database's words; the first use asks the server who it is."""
+    def dialect(self, limit: float | None = None) -> Dialect:
+        """Return the database's words; the first use asks the server, within ``limit`` seconds."""
         if self._chosen is None:
             vendor = connections[self.database].vendor
             if vendor not in ("postgresql", "mysql"):
                 raise InvalidLockBackendError(checks.refusal(self.alias, self.database))
-            self._chosen = PostgreSQL() if vendor == "postgresql" else self._mysql()
+            self._chosen = PostgreSQL() if vendor == "postgresql" else self._mysql(limit)
         return self._chosen
 
-    def _mysql(self) -> Dialect:
-        def is_mariadb(session: Session) -> bool:
-            return bool(session.connection.mysql_is_mariadb)  # type: ignore[attr-defined]
+    def _mysql(self, limit: float | None) -> Dialect:
+        def ask(session: Session) -> tuple[bool, str | None]:
+            connection: Any = session.connection
+            return connection.mysql_is_mariadb, engine_of(connection, _TABLE)
 
-        if not self._look(is_mariadb):
+        is_mariadb, engine = self._look(ask, limit)
+        if not is_mariadb:
             raise InvalidLockBackendError(checks.no_mysql(self.alias, self.database))
-        engine = self._look(lambda session: engine_of(session.connection, _TABLE))
         if engine not in (None, "innodb"):
             why = checks.no_row_locks(self.alias, self.database, _TABLE, engine)
             raise InvalidLockBackendError(why)
         return MariaDB()
 
-    def _look(self, work: Callable[[Session], T]) -> T:
+    def _look(self, work: Callable[[Session], T], limit: float | None = None) -> T:
         """Do something in autocommit, on a session that holds nothing."""
+        limit = limit or self.command_timeout
         session = self._pool.take(counted=False)
         sound = False
         try:
             with session.mutex:
-                answer = session.run(lambda: work(session), self.command_timeout, fresh=True)
+                answer = session.run(lambda: work(session), limit, fresh=True)
             sound = True
             return answer
         finally:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 import pytest
 
 from .... import Lease, LeaseLostError, Lock, LockBackendError
+from .... import lock as lock_of
+from ....backends.base import BaseLockBackend
 from ....flow import QUEUE_LIMIT
 from ...taps import tap
 from ...worlds import Actor, World, until
@@ -234,16 +237,20 @@ class Waiting(ContractBase):
         await a.release(lease)
 
     @needs("hang_store")
-    @pytest.mark.parametrize("wait", [0, 1])
+    @pytest.mark.parametrize(("wait", "unused"), [(0, True), (1, False)])
     async def test_a_hung_store_costs_a_second_more_than_the_wait(
-        self, world: World, wait: float
+        self, world: World, twins: Callable[[str], BaseLockBackend], wait: float, unused: bool
     ) -> None:
-        """Keep that bound also where a connection has to be made first, as for a new thread."""
+        """Keep that bound also where a connection has to be made first, as for a new thread.
+
+        And where nothing was asked yet, as at the first lock of a process.
+        """
         stranger = world.actor()
-        await stranger.call(self.backend(), "close_thread")
+        backend = twins(world.prefix) if unused else self.backend()
+        await stranger.call(backend, "close_thread")
         with self.hang_store():
             started = time.monotonic()
             with pytest.raises(LockBackendError):
-                await stranger.acquire(self.lock(world.name()), wait=wait)
+                await stranger.acquire(lock_of(world.name(), using=backend.alias), wait=wait)
             taken = time.monotonic() - started
         assert taken <= wait + 1.0 + self.round_trip
