@@ -101,7 +101,10 @@ def _watched(entry: _Entry) -> Hold | None:
         return hold if hold.state is State.ACTIVE and hold.entry == number else None
     # Found here, not by a finalizer: in those an interruption is lost.
     if take_dropped(index) and renewing:
-        events.submit(partial(_tell_of_drop, claim, alias))
+        try:
+            events.submit(partial(_tell_of_drop, claim, alias))
+        except RuntimeError as error:  # no thread can be started just now
+            logger.warning("Not told in full, lock %.200r was dropped: %s", claim.name, error)
     return None
 
 
@@ -202,7 +205,10 @@ class Watchdog:
                         return
                 now = self._now()
                 holds = self._schedule.due(now)
-            self.tick(holds, now)
+            try:
+                self.tick(holds, now)
+            except Exception:  # it must not end the watch over all other leases
+                logger.exception("Watching %d locks failed", len(holds))
             del holds  # else this frame would keep a dropped lease alive until the next tick
 
     def tick(self, holds: list[Hold], now: float) -> None:
@@ -223,7 +229,12 @@ class Watchdog:
         for backend, batch in batches.items():
             # Weakly here too: a queue behind a hung store must not keep dropped leases alive.
             refs = [weakref.ref(hold) for hold in batch]
-            worker_of(backend).submit(partial(self.renew, backend, refs))
+            try:
+                worker_of(backend).submit(partial(self.renew, backend, refs))
+            except (
+                RuntimeError
+            ) as error:  # no thread can be started just now, as at a limit of them
+                self._put_off(batch, str(error))
 
     def renew(self, backend: BaseLockBackend, refs: list[weakref.ref[Hold]]) -> None:
         """Renew a batch, on the alias's worker."""
@@ -242,21 +253,24 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             # A passing error is not a loss: the lease lasts until its deadline.
             # Not the error itself: it refers to this frame, and a handler may keep what is logged.
-            reason = str(error)
-            logger.warning("Renewing %d locks failed: %s", len(holds), reason)
-            for hold in holds:
-                hold.in_flight = False
-                left = hold.deadline - self._now()
-                self._look_at(hold, self._now() + max(0.02, min(left / 4, hold.claim.ttl / 10)))
-                if heard(lock_failed):
-                    why = {"action": "renew", "reason": reason, "waited": None}
-                    hold.tell_later(lock_failed, ends=False, **why)
+            self._put_off(holds, str(error))
             return
         for hold, claim, ours in zip(holds, claims, answers, strict=True):
             hold.in_flight = False
             self._renewed(hold, claim, sent) if ours else hold.lose(
                 "the store says that it is not ours any more: it expired or was forced"
             )
+
+    def _put_off(self, holds: list[Hold], reason: str) -> None:
+        """Say that renewals failed, and try them again soon."""
+        logger.warning("Renewing %d locks failed: %s", len(holds), reason)
+        for hold in holds:
+            hold.in_flight = False
+            left = hold.deadline - self._now()
+            self._look_at(hold, self._now() + max(0.02, min(left / 4, hold.claim.ttl / 10)))
+            if heard(lock_failed):
+                why = {"action": "renew", "reason": reason, "waited": None}
+                hold.tell_later(lock_failed, ends=False, **why)
 
     def _renewed(self, hold: Hold, claim: Claim, sent: float) -> None:
         deadline = sent + claim.ttl - drift(claim.ttl)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, blocks, lock, watchdog
+from django_distlock import Lease, LeaseLostError, blocks, lock, threads, watchdog
 from django_distlock.conf import AliasConf
 from django_distlock.handler import locks
 from django_distlock.held import Hold, State
@@ -242,6 +242,31 @@ def test_an_idle_worker_keeps_nothing_alive(backend: UnitBackend) -> None:
         del local
         assert eventually(lambda: seen() is None, 0.5), "kept until the next job"
         assert worker._thread is not None, "the thread has ended, so nothing was shown"
+
+
+def test_where_no_thread_can_be_started_it_is_tried_again(
+    backend: UnitBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the process, or its container, has all the threads that it may have."""
+    refused = 0
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal refused
+        if thread.name == f"distlock-{backend.alias}" and refused < 3:
+            refused += 1
+            raise RuntimeError("can't start new thread")
+        thread.start()
+
+    monkeypatch.setattr(threads, "start", start)
+    with lock("a", using=backend.alias, ttl=6) as lease, lock("b", using=backend.alias, ttl=6):
+        gone = lock("dropped", using=backend.alias, ttl=6).acquire()
+        assert gone is not None
+        del gone
+        assert eventually(lambda: backend.count("renew") >= 1, 20)
+        drain(backend)
+        lease.check()
+    assert refused == 3
+    assert caplog.text.count("can't start new thread") == 3
 
 
 # -- workers and claims that were given up ---------------------------------------------------------
