@@ -82,6 +82,17 @@ def test_the_time_limit(server: HTTPServer, ask: Ask, opened: Open) -> None:
     assert ask(http, get(), LIMIT).json() == {"path": "/"}
 
 
+def test_what_is_left_of_a_limit_is_not_called_zero(
+    server: HTTPServer, ask: Ask, opened: Open
+) -> None:
+    """As by a wait that is over while the server is asked a second time."""
+    http = opened(server.endpoint)
+    ask(http, get(), LIMIT)
+    for limit in (0.004, 0.0004):
+        with pytest.raises(HttpError, match="did not answer in what was left of the time"):
+            ask(http, get("/hang"), limit)
+
+
 def test_nobody_listens(ask: Ask, opened: Open) -> None:
     http = opened(Endpoint("127.0.0.1", free_port()))
     with pytest.raises(HttpError, match=r"refused|call failed") as caught:
