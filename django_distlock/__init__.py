@@ -5,6 +5,7 @@ Importing this package imports no driver and reads no settings.
 
 from __future__ import annotations
 
+from .current import current_lease
 from .durations import UNSET
 from .exceptions import (
     AlreadyHeldError,
@@ -59,6 +60,7 @@ __all__ = [
     "LockTimeoutError",
     "StaleVersionError",
     "UnsupportedOperationError",
+    "current_lease",
     "lock",
     "lock_all",
     "lock_for",

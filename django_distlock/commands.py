@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from . import flow
+from .current import running_under
 from .decorators import fill
 from .durations import UNSET
 from .exceptions import LockBackendError, LockNotAcquiredError, LockNotHeldError
@@ -138,7 +139,8 @@ def alone(
         except LockBackendError as error:
             raise CommandError(f"Not run: {error}", returncode=UNAVAILABLE) from error
         try:
-            yield lease
+            with running_under([lease]):
+                yield lease
         except BaseException as error:
             _close_broken_connections()
             flow.run(lease._leave(error))

@@ -7,12 +7,14 @@ import inspect
 import re
 import string
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 
+from .current import LeaseArgument, running_under
 from .exceptions import InvalidLockError, LockNotAcquiredError
+from .lease import Lease
 
 __all__ = [
     "Contention",
@@ -113,16 +115,28 @@ class Decorates:
     def _bound_to(self, arguments: Mapping[str, Any]) -> Any:
         """Return the guard with its names filled from the arguments of a call."""
 
+    @abstractmethod
+    def _leases(self, got: Any) -> Sequence[Lease]:
+        """Return the leases of what the guard got, in the order of acquiring."""
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function``, sync or async, run under the lock; its signature is kept.
 
-        Raises InvalidLockError for a template field that is no parameter, and for generators,
-        whose body would run after the lock was freed.
+        But for a parameter that is annotated `Lease`, or ``Lease | None``: it is given the lease,
+        which `current_lease` returns too. Raises InvalidLockError for a template field that is no
+        parameter, and for generators, whose body would run after the lock was freed.
         """
         if isinstance(function, staticmethod):
             return cast("Callable[P, R]", staticmethod(self(function.__func__)))
-        check_function(function)
-        signature = inspect.signature(function)
+        self._check(function)
+        argument = LeaseArgument(inspect.signature(function))
+        if argument and len(self._names()) != 1:
+            raise InvalidLockError(
+                f"{function!r} has a parameter for the lease, and the decorator has several: use "
+                "current_lease(name) for one of them",
+                alias=self.using,
+            )
+        signature = argument.signature
         for name in self._names():
             check_fields(name, signature, self.using)
 
@@ -132,7 +146,7 @@ class Decorates:
         if is_coroutine(function):
 
             @functools.wraps(function)
-            async def arun(*args: P.args, **kwargs: P.kwargs) -> Any:
+            async def arun(*args: Any, **kwargs: Any) -> Any:
                 bound = guard(args, kwargs)
                 try:
                     got = await bound.__aenter__()
@@ -141,24 +155,33 @@ class Decorates:
                         raise
                     answer = self._instead(args, kwargs)
                     return await answer if inspect.isawaitable(answer) else answer
+                leases = self._leases(got)
                 async with _entered(bound, got):
-                    return await cast("Any", function)(*args, **kwargs)
+                    with running_under(leases):
+                        args, kwargs = argument.filled(leases, args, kwargs)
+                        return await cast("Any", function)(*args, **kwargs)
 
-            return cast("Callable[P, R]", arun)
+            return cast("Callable[P, R]", argument.hidden_from(arun))
 
         @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        def run(*args: Any, **kwargs: Any) -> Any:
             bound = guard(args, kwargs)
             try:
                 got = bound.__enter__()
             except LockNotAcquiredError:
                 if self.on_contention == "raise":
                     raise
-                return cast("R", self._instead(args, kwargs))
-            with _entered(bound, got):
-                return done(function(*args, **kwargs), function)
+                return self._instead(args, kwargs)
+            leases = self._leases(got)
+            with _entered(bound, got), running_under(leases):
+                args, kwargs = argument.filled(leases, args, kwargs)
+                return done(cast("Any", function)(*args, **kwargs), function)
 
-        return run
+        return cast("Callable[P, R]", argument.hidden_from(run))
+
+    def _check(self, function: Callable[..., Any]) -> None:
+        """Raise InvalidLockError for what cannot be run under this guard."""
+        check_function(function)
 
     def _refuse_contention(self) -> None:
         """Raise InvalidLockError for options that only a decorator heeds."""

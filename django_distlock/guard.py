@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from django.db import transaction
 
@@ -26,8 +26,6 @@ __all__ = ["Guard", "leave_all"]
 logger = logging.getLogger("django_distlock")
 
 T = TypeVar("T")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Entered: TypeAlias = tuple[T, Sequence[CancelScope]]
 """What a block got, and what cancels its body when that is lost."""
@@ -280,15 +278,18 @@ class Atomic(Decorates, Generic[T]):
     def _bound_to(self, arguments: Mapping[str, Any]) -> Atomic[T]:
         return Atomic(self._guard._bound_to(arguments), self._database)
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return ``function``, a synchronous one, run in a transaction under the lock."""
+    def _leases(self, got: T) -> Sequence[Lease]:
+        leases: Sequence[Lease] = self._guard._leases(got)
+        return leases
+
+    def _check(self, function: Callable[..., Any]) -> None:
         if is_coroutine(function):
             raise InvalidLockError(
                 f"{function!r} is a coroutine function, and Django has no asynchronous "
                 "transactions: decorate the synchronous function that has the transaction",
                 alias=self.using,
             )
-        return super().__call__(function)
+        super()._check(function)
 
     def __enter__(self) -> T:
         block = self._guard._around_transaction(self._database)

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.views import View
 
 from .. import flow
+from ..current import LeaseArgument, running_under
 from ..decorators import (
     Name,
     arguments_of,
@@ -86,7 +87,8 @@ class LockedView:
                 "@method_decorator(locked_view(...), name='dispatch') above it",
                 alias=self.lock.using,
             )
-        bind = self._binder(view)
+        argument = LeaseArgument(_signature(view))
+        bind = self._binder(argument.signature)
         owner = owner_of(view)
         if isinstance(owner, View):
             # A method_decorator decorates anew for each request, so this has to be quick. The
@@ -96,12 +98,12 @@ class LockedView:
             check_function(view)
             asynchronous = is_coroutine(view)
         if asynchronous:
-            return cast("V", self._asynchronous(view, bind))
-        return cast("V", self._synchronous(view, bind))
+            return cast("V", self._asynchronous(view, bind, argument))
+        return cast("V", self._synchronous(view, bind, argument))
 
     # -- the two worlds ----------------------------------------------------------------------------
 
-    def _synchronous(self, view: View_, bind: Binder) -> View_:
+    def _synchronous(self, view: View_, bind: Binder, argument: LeaseArgument) -> View_:
         @functools.wraps(view)
         def run(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             self._check(request)
@@ -117,7 +119,9 @@ class LockedView:
             request.lease = lease  # type: ignore[attr-defined]
 
             def body(*args: Any, **kwargs: Any) -> Any:
-                return self._kept(lease, done(view(*args, **kwargs), view))
+                args, kwargs = argument.filled([lease], args, kwargs)
+                with running_under([lease]):
+                    return self._kept(lease, done(view(*args, **kwargs), view))
 
             try:
                 begun = atomically(request, names, body) if begins else body
@@ -139,11 +143,12 @@ class LockedView:
             return response
 
         # Not the wrapper itself in its own closure: a ring for each request of a method_decorator.
+        argument.hidden_from(run)
         names = opt_out(run, view)
         begins = names is not getattr(view, "_non_atomic_requests", None)
         return run
 
-    def _asynchronous(self, view: View_, bind: Binder) -> View_:
+    def _asynchronous(self, view: View_, bind: Binder, argument: LeaseArgument) -> View_:
         @functools.wraps(view)
         async def arun(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             self._check(request)
@@ -164,10 +169,12 @@ class LockedView:
             except LockBackendError as error:
                 return await sync_to_async(self._unavailable)(error, request)
             request.lease = lease  # type: ignore[attr-defined]
+            given, named = argument.filled([lease], (request, *args), kwargs)
             try:
-                response = view(request, *args, **kwargs)
-                if inspect.isawaitable(response):
-                    response = await response
+                with running_under([lease]):
+                    response = view(*given, **named)
+                    if inspect.isawaitable(response):
+                        response = await response
                 response = self._kept(lease, response)
                 if _is_unrendered(response):
                     response = await sync_to_async(response.render, thread_sensitive=True)()
@@ -188,6 +195,7 @@ class LockedView:
                 return await sync_to_async(self._ended)(error, request, response)
             return response
 
+        argument.hidden_from(arun)
         names = stay_in(arun)
         return arun
 
@@ -209,7 +217,7 @@ class LockedView:
                 alias=self.lock.using,
             )
 
-    def _binder(self, view: View_) -> Binder:
+    def _binder(self, signature: inspect.Signature) -> Binder:
         """Return a function that makes the lock of a call, named after the request and the URL."""
         name, using = self.lock.name, self.lock.using
         if callable(name):
@@ -219,7 +227,6 @@ class LockedView:
                 return self.lock._filled(fill(call, {}, using))
 
             return made
-        signature = _signature(view)
         check_fields(name, signature, using, also=("request",))
 
         def filled(request: HttpRequest, args: Args, kwargs: Kwargs) -> Lock:
@@ -301,7 +308,8 @@ def locked_view(
 
     The transactions of ATOMIC_REQUESTS begin after the lock was obtained and end before it is
     released. A TemplateResponse is rendered under the lock; a streaming response holds it until it
-    has been sent or closed. The view finds its lease in ``request.lease``. When the store fails
+    has been sent or closed. The view finds its lease by `current_lease`, in ``request.lease``, and
+    in a parameter annotated `Lease`. When the store fails
     the response is 503, and the view is not run. On a class:
     ``@method_decorator(locked_view(...), name="dispatch")``. Raises InvalidLockError for options
     out of range, and for a template that names what the view is not given.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db.models import Sum
 
-from django_distlock.contrib.celery import current_lease, locked_task
+from django_distlock import current_lease
+from django_distlock.contrib.celery import locked_task
 from testproject.celery import app
 
 from .models import Order, Product

@@ -9,8 +9,8 @@ from typing import Any
 from celery.app.task import Task
 from django.conf import settings
 
-from django_distlock import LockNotAcquiredError
-from django_distlock.contrib.celery import current_lease, locked_task
+from django_distlock import LockNotAcquiredError, current_lease
+from django_distlock.contrib.celery import locked_task
 from tests.celery.app import app
 from tests.celery.board import LIMIT, LONG, Board
 

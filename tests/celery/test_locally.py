@@ -19,13 +19,14 @@ from django.conf import settings
 from django_distlock import (
     AlreadyHeldError,
     InvalidLockError,
+    Lease,
     LockNotAcquiredError,
-    LockNotHeldError,
     UnsupportedOperationError,
+    current_lease,
     lock,
     locks,
 )
-from django_distlock.contrib.celery import current_lease, locked_task
+from django_distlock.contrib.celery import locked_task
 from django_distlock.contrib.celery.ticket import HEADER, Ticket
 from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
@@ -50,8 +51,9 @@ def app() -> Iterator[Celery]:
 
 def test_the_body_runs_under_its_lock(app: Celery, name: str) -> None:
     @locked_task("{key}", using="locmem", app=app)
-    def task(key: str) -> int:
+    def task(key: str, lease: Lease | None = None) -> int:
         assert lock(key, using="locmem").locked()
+        assert current_lease() is lease
         return current_lease().fencing_token
 
     assert task(name) > 0
@@ -300,11 +302,6 @@ def test_what_is_no_task(app: Celery) -> None:
         locked_task("x", app=app)(lambda: (yield))
     with pytest.raises(InvalidLockError, match="first argument"):
         locked_task("x", app=app, bind=True)(nothing)  # type: ignore[arg-type]
-
-
-def test_there_is_no_lease_outside_of_a_task() -> None:
-    with pytest.raises(LockNotHeldError, match="No task"):
-        current_lease()
 
 
 @pytest.mark.parametrize(

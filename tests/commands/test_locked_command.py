@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from django_distlock import InvalidLockError, lock, locks
+from django_distlock import InvalidLockError, current_lease, lock, locks
 from django_distlock.commands import (
     AlreadyRunningError,
     LockedCommand,
@@ -87,7 +87,8 @@ def names_of(backend: UnitBackend) -> list[str]:
 def test_it_is_named_after_the_command(backend: UnitBackend) -> None:
     class Checking(Import):
         def handle(self, *args: Any, **options: Any) -> str:
-            lease = self.lease  # type: ignore[attr-defined]
+            lease = current_lease()
+            assert lease is self.lease  # type: ignore[attr-defined]
             return f"{lease.name} {backend.holds(lease.name)}"
 
     made = command(Checking, backend.alias)

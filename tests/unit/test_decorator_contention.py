@@ -14,9 +14,11 @@ from django.db import connection, connections
 from django_distlock import (
     AlreadyHeldError,
     InvalidLockError,
+    Lease,
     LeaseLostError,
     LockNotAcquiredError,
     LockTimeoutError,
+    current_lease,
     lock,
     lock_all,
 )
@@ -222,7 +224,8 @@ def test_atomic_decorates_with_the_name_filled(backend: UnitBackend) -> None:
     seen: list[object] = []
 
     @lock("invoice:{pk}", using=backend.alias).atomic()
-    def pay(pk: int) -> str:
+    def pay(pk: int, lease: Lease | None = None) -> str:
+        assert current_lease() is lease
         seen.append((backend.holds(f"invoice:{pk}"), connection.in_atomic_block))
         return "paid"
 

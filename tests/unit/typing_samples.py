@@ -25,6 +25,7 @@ from django_distlock import (
     LockGroup,
     LockInfo,
     StaleVersionError,
+    current_lease,
     lock,
     lock_all,
     lock_for,
@@ -33,7 +34,7 @@ from django_distlock import (
 )
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.commands import locked_command
-from django_distlock.contrib.celery import current_lease, locked_task
+from django_distlock.contrib.celery import locked_task
 from django_distlock.testing import (
     aassert_held,
     alose,

@@ -16,7 +16,7 @@ from django.views import View
 from django.views.decorators.http import require_POST
 from django.views.generic import TemplateView
 
-from django_distlock import InvalidLockError, Lease
+from django_distlock import InvalidLockError, Lease, current_lease
 from django_distlock.views import locked_view
 from tests.unit.tools import UnitBackend
 from tests.views.site import page, plain, site
@@ -29,9 +29,10 @@ def names_of(backend: UnitBackend) -> list[str]:
 
 def test_a_function(backend: UnitBackend) -> None:
     @locked_view("invoice:{pk}", using=backend.alias)
-    def pay(request: HttpRequest, pk: int) -> HttpResponse:
+    def pay(request: HttpRequest, lease: Lease, pk: int) -> HttpResponse:
         """Pay it."""
-        lease: Lease = request.lease  # type: ignore[attr-defined]
+        assert lease is current_lease()
+        assert lease is request.lease  # type: ignore[attr-defined]
         lease.check()
         return HttpResponse(f"{lease.name} {backend.holds('invoice:7')}")
 
@@ -45,8 +46,9 @@ def test_a_function(backend: UnitBackend) -> None:
 
 def test_an_asynchronous_function(backend: UnitBackend) -> None:
     @locked_view("invoice:{pk}", using=backend.alias)
-    async def pay(request: HttpRequest, pk: int) -> HttpResponse:
+    async def pay(request: HttpRequest, pk: int, lease: Lease) -> HttpResponse:
         await asyncio.sleep(0)
+        assert lease is current_lease()
         return HttpResponse(f"{backend.holds('invoice:7')}")
 
     assert iscoroutinefunction(pay)

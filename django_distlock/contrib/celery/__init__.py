@@ -12,8 +12,7 @@ except ImportError as error:
     ) from error
 
 from .decorator import locked_task
-from .running import current_lease
 
-__all__ = ["current_lease", "locked_task"]
+__all__ = ["locked_task"]
 
 del _celery

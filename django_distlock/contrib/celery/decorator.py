@@ -10,6 +10,7 @@ from celery import Celery, shared_task
 from celery.app.task import Task
 from celery.contrib.django.task import DjangoTask
 
+from ...current import LeaseArgument
 from ...decorators import Name, check_function, is_coroutine
 from ...durations import UNSET, Duration, Unset, Wait, check_ttl
 from ...exceptions import InvalidLockError
@@ -118,8 +119,9 @@ def locked_task(
     - The others are those of `lock`, and those of the task.
 
     A task that fails frees the lock at once. One that lost its lease fails with LeaseLostError
-    when it ends; `current_lease` gives it its lease before. Raises InvalidLockError for options out
-    of range, and for a template that names what is no argument of the task.
+    when it ends. Its lease is what `current_lease` returns, and is passed to a parameter that is
+    annotated `Lease`. Raises InvalidLockError for options out of range, and for a template that
+    names what is no argument of the task.
     """
     if on_contention is None:
         on_contention = "retry" if once else "raise"
@@ -140,7 +142,7 @@ def locked_task(
         _check(function, using)
         spec = TaskLock(
             lock=guard,
-            signature=_signature(function, bind),
+            argument=LeaseArgument(_signature(function, bind)),
             on_contention=on_contention,
             default=default,
             contention_retries=contention_retries,

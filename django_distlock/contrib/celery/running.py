@@ -7,7 +7,6 @@ import inspect
 import logging
 import random
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -15,38 +14,24 @@ from celery.app.task import Task
 from celery.exceptions import Reject, Retry
 
 from ... import flow
+from ...current import running_under
 from ...decorators import done
 from ...durations import MIN_TTL
 from ...exceptions import (
     LockBackendError,
     LockNotAcquiredError,
-    LockNotHeldError,
 )
 from ...held import State
 from ...lease import Lease
 from .spec import TaskLock
 from .ticket import Ticket
 
-__all__ = ["current_lease", "finish", "keep", "under_lock"]
+__all__ = ["finish", "keep", "under_lock"]
 
 logger = logging.getLogger("django_distlock")
 
 LEAST_COUNTDOWN = 0.1
 JITTER = 0.25  # of the countdown, so that those who were refused together do not come together
-
-
-_current: ContextVar[Lease | None] = ContextVar("django_distlock_task", default=None)
-
-
-def current_lease() -> Lease:
-    """Return the lease of the task that runs now: for `Lease.check`, or its fencing token.
-
-    Raises LockNotHeldError where no task runs under a lock.
-    """
-    lease = _current.get()
-    if lease is None:
-        raise LockNotHeldError("No task of locked_task() is running here")
-    return lease
 
 
 def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> Callable[..., Any]:
@@ -64,8 +49,8 @@ def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> C
         except LockNotAcquiredError as error:
             given = (task, *args) if bind else args
             return _contended(spec, task, error, given, kwargs)
-        token = _current.set(lease)
-        try:
+        args, kwargs = spec.argument.filled([lease], args, kwargs)
+        with running_under([lease]):
             if spec.once and sent:
                 # OnceTask.__call__ ends it, which knows whether there is a retry.
                 request.distlock_lease = lease  # type: ignore[attr-defined]
@@ -79,13 +64,11 @@ def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> C
                 raise
             finish(spec, lease)
             return result
-        finally:
-            _current.reset(token)
 
     # Celery reads from it what may be sent.
     first = inspect.Parameter("_task", inspect.Parameter.POSITIONAL_ONLY)
-    shown = [*spec.signature.parameters.values()]
-    run.__signature__ = spec.signature.replace(parameters=[first, *shown])  # type: ignore[attr-defined]
+    shown = [*spec.argument.signature.parameters.values()]
+    run.__signature__ = spec.argument.signature.replace(parameters=[first, *shown])  # type: ignore[attr-defined]
     return run
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ... import flow
+from ...current import LeaseArgument
 from ...decorators import arguments_of, check_fields, fill
 from ...durations import UNSET, check_ttl
 from ...exceptions import InvalidLockError, UnsupportedOperationError
@@ -29,12 +29,12 @@ DUPLICATE = ("existing", "raise")
 class TaskLock:
     """The lock of a task, with what to do when somebody else holds it.
 
-    ``signature`` is that of the task's function as it is sent, without the ``self`` of a bound one;
-    ``place`` is where that is written.
+    ``argument`` is what of the task's function is given the lease, and the signature of what is
+    sent, without the ``self`` of a bound one; ``place`` is where the function is written.
     """
 
     lock: Lock
-    signature: inspect.Signature
+    argument: LeaseArgument
     on_contention: OnContention
     default: Any
     contention_retries: int | None
@@ -45,7 +45,7 @@ class TaskLock:
     place: Place
 
     def __post_init__(self) -> None:
-        check_fields(self.lock.name, self.signature, self.lock.using)
+        check_fields(self.lock.name, self.argument.signature, self.lock.using)
         name = None if callable(self.lock.name) else self.lock.name
 
         def refuse(message: str) -> InvalidLockError:
@@ -70,7 +70,7 @@ class TaskLock:
 
     def name_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the lock's name for a call with these arguments."""
-        arguments = arguments_of(self.signature, tuple(args), kwargs)
+        arguments = arguments_of(self.argument.signature, tuple(args), kwargs)
         return fill(self.lock.name, arguments, self.lock.using)
 
     def lock_of(self, name: str, task: str, task_id: str | None) -> Lock:

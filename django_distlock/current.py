@@ -1,0 +1,101 @@
+"""The lease under which a decorated function runs: asked for by its code, or an argument of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, get_args
+
+from .exceptions import InvalidLockError, LockNotHeldError
+from .lease import Lease
+
+__all__ = ["LeaseArgument", "current_lease", "running_under"]
+
+_current: ContextVar[tuple[Lease, ...]] = ContextVar("django_distlock_current", default=())
+
+
+def current_lease(name: str | None = None) -> Lease:
+    """Return the lease under which a decorator runs the calling code: for `check`, or its token.
+
+    The decorators are those of `lock`, `lock_all` and `lock_for`, `locked_view`, `locked_task` and
+    `locked_command`. ``name`` is that of the lock, where there are several; left out, it is the
+    lease of the innermost decorator, and of a group the last one. Raises LockNotHeldError where
+    there is none.
+    """
+    for lease in reversed(_current.get()):
+        if name is None or lease.name == name:
+            return lease
+    of = "" if name is None else f" of lock {name!r:.200}"
+    raise LockNotHeldError(
+        f"No lease{of} is current: the code runs in no function decorated by @lock(...), "
+        "locked_view, locked_task or locked_command. In a 'with' block use its 'as'",
+        name=name,
+    )
+
+
+@contextmanager
+def running_under(leases: Sequence[Lease]) -> Iterator[None]:
+    """Make leases the current ones for a block, the last of them first."""
+    token = _current.set((*_current.get(), *leases))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class LeaseArgument:
+    """The parameter of a function that is annotated `Lease`, which its decorator fills.
+
+    ``signature`` is what is left for the callers. Raises InvalidLockError for a parameter that
+    cannot be filled by its name.
+    """
+
+    __slots__ = ("_index", "_name", "signature")
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        parameters = list(signature.parameters.values())
+        wanted = [each for each in parameters if _is_lease(each.annotation)]
+        self.signature = signature
+        self._name = wanted[0].name if wanted else None
+        self._index = len(parameters)  # of a keyword-only one: never among the positional ones
+        if not wanted:
+            return
+        [first, *others] = wanted
+        if others or first.kind not in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY):
+            raise InvalidLockError(
+                f"One parameter of a function may be annotated Lease, and has to have a name that "
+                f"can be passed; not {', '.join(map(str, wanted))}"
+            )
+        if first.kind is first.POSITIONAL_OR_KEYWORD:
+            self._index = parameters.index(first)
+        parameters.remove(first)
+        self.signature = signature.replace(parameters=parameters)
+
+    def __bool__(self) -> bool:
+        return self._name is not None
+
+    def filled(
+        self, leases: Sequence[Lease], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call with the lease among them, the only one of ``leases``."""
+        if self._name is None:
+            return args, kwargs
+        [lease] = leases
+        if len(args) > self._index:
+            return (*args[: self._index], lease, *args[self._index :]), kwargs
+        return args, {**kwargs, self._name: lease}
+
+    def hidden_from(self, wrapper: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``wrapper``, which shows what is left for its callers."""
+        if self:
+            wrapper.__signature__ = self.signature  # type: ignore[attr-defined]
+        return wrapper
+
+
+def _is_lease(annotation: object) -> bool:
+    """Tell whether an annotation is `Lease`, or that or None; also as text, not evaluated."""
+    if isinstance(annotation, str):
+        return any(each.strip().rpartition(".")[2] == "Lease" for each in annotation.split("|"))
+    return annotation is Lease or Lease in get_args(annotation)
