@@ -102,8 +102,11 @@ def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
     """Set aside what the tests of a class or module have left for the report."""
+    is_last = nextitem is None or nextitem.parent is not item.parent
+    if is_last:
+        gc.collect()  # what is said of garbage is said of the test that left it
     yield
-    if nextitem is None or nextitem.parent is not item.parent:
+    if is_last:
         _set_aside()
 
 

@@ -24,6 +24,7 @@ PUBLIC = {
     "LockGroup",
     "LockInfo",
     "UNSET",
+    "current_lease",
     "lock",
     "lock_all",
     "lock_for",

@@ -18,8 +18,9 @@ from unittest import mock
 
 import pytest
 
-from .... import Lock, lock_all
+from .... import Lock, clock, lock_all
 from ....guard import Guard
+from ....worker import Worker
 from ...worlds import TaskWorld
 from ..base import ContractBase, applies_to_all, lacks
 
@@ -85,7 +86,8 @@ class Interruptions(ContractBase):
         while left := sorted(info.name for info in self.backend().held(prefix)):
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
             time.sleep(0.02)
-        time.sleep(0.1)  # what was released in the background lets go of its connections
+        for worker in list(Worker._all):  # what they release lets go of its connections
+            worker.drain(clock.now() + 10.0)
         gc.collect()
 
     @lacks("thread_sensitive")
