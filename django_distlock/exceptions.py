@@ -22,9 +22,12 @@ Errors pickle (Celery sends them between processes) and carry ``name`` and ``ali
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from .values import Holder
 
 __all__ = [
     "AlreadyHeldError",
@@ -87,7 +90,7 @@ class LockNotAcquiredError(LockError):
     """Somebody else holds the lock and we did not wait.
 
     ``retry_after`` is the number of seconds after which the holder's lease runs out unless it is
-    renewed, or None where the store cannot tell.
+    renewed, and ``holder`` the `Holder`; each is None where the store did not tell.
     """
 
     def __init__(
@@ -97,9 +100,11 @@ class LockNotAcquiredError(LockError):
         name: str | None = None,
         alias: str | None = None,
         retry_after: float | None = None,
+        holder: Holder | None = None,
     ) -> None:
         super().__init__(message, name=name, alias=alias)
         self.retry_after = retry_after
+        self.holder = holder
 
 
 class LockTimeoutError(LockNotAcquiredError, TimeoutError):

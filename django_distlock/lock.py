@@ -30,7 +30,7 @@ from .names import check_label, check_name, label_of
 from .signals import Tell, heard, lock_acquired, lock_contended, lock_failed
 from .transactions import Ask, Block, is_pending, open_transactions, sweep
 from .upkeep import free, keep_until_ended, renew_hold
-from .values import Claim, Note, Refusal
+from .values import Claim, LockInfo, Note, Refusal
 from .watchdog import abandon, watchdog
 
 if TYPE_CHECKING:
@@ -252,8 +252,8 @@ class Lock(Guard[Lease], Decorates):
     def _refused(
         self, backend: BaseLockBackend, claim: Claim, refusal: Refusal, patience: float | None
     ) -> LockNotAcquiredError:
-        holder = f"Held by {Note.loads(refusal.note).holder}" if refusal.note else "Held"
-        message = holder
+        holder = Note.loads(refusal.note).holder if refusal.note else None
+        message = f"Held by {holder}" if holder else "Held"
         if refusal.remaining is not None:
             message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
         if relative := held.of_same_flow(backend, claim.key):
@@ -266,7 +266,13 @@ class Lock(Guard[Lease], Decorates):
             message += f". Here nobody waits for longer than {backend.longest_wait:g} s"
         elif patience:
             message += f". Waited {patience:g} s: raise wait, or hold it for shorter"
-        return kind(message, name=claim.name, alias=self.using, retry_after=refusal.remaining)
+        return kind(
+            message,
+            name=claim.name,
+            alias=self.using,
+            retry_after=refusal.remaining,
+            holder=holder,
+        )
 
     def _plain_name(self) -> str:
         if callable(self.name):
@@ -289,21 +295,47 @@ class Lock(Guard[Lease], Decorates):
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=self.using
             ) from error
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- looking, and breaking ---------------------------------------------------------------------
 
     def locked(self) -> bool:
         """Tell whether anybody holds the lock now. It may have changed when you read this."""
-        return flow.run(self._locked())
+        return self.info() is not None
 
     async def alocked(self) -> bool:
         """Tell as `locked`."""
-        return await flow.arun(self._locked())
+        return await self.ainfo() is not None
 
-    def _locked(self) -> Flow[bool]:
+    def info(self) -> LockInfo | None:
+        """Return who holds the lock now, since and until when; None when nobody does.
+
+        It may have changed when you read this. Raises LockBackendError when the store fails.
+        """
+        return flow.run(self._info())
+
+    async def ainfo(self) -> LockInfo | None:
+        """Return as `info`."""
+        return await flow.arun(self._info())
+
+    def _info(self) -> Flow[LockInfo | None]:
         name = self._plain_name()
         if is_pending():
             yield Ask(sweep)
-        return (yield flow.Call(locks[self.using], "inspect", (name,), name)) is not None
+        found: LockInfo | None = yield flow.Call(locks[self.using], "inspect", (name,), name)
+        return found
+
+    def force_release(self, *, fencing_token: int | None = None) -> LockInfo:
+        """Free the lock whoever holds it, and return who did.
+
+        With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
+        that is seen first. The holder learns of the loss by its next renewal. Raises
+        LockNotHeldError when nobody, or another grant, holds it.
+        """
+        return locks[self.using].force_release(self._plain_name(), fencing_token=fencing_token)
+
+    async def aforce_release(self, *, fencing_token: int | None = None) -> LockInfo:
+        """Free as `force_release`."""
+        name = self._plain_name()
+        return await locks[self.using].aforce_release(name, fencing_token=fencing_token)
 
 
 def _is_on(hold: object, backend: BaseLockBackend, key: str) -> TypeGuard[Hold]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from datetime import timedelta
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 
 from django_distlock import (
     AlreadyHeldError,
+    InvalidLockError,
     Lease,
     LeaseLostError,
     LockBackendError,
     LockNotAcquiredError,
+    LockNotHeldError,
     LockTimeoutError,
     lock,
 )
@@ -93,7 +96,9 @@ def test_a_refusal_says_who_holds_it_and_for_how_long(backend: UnitBackend) -> N
     assert not isinstance(error, LockTimeoutError)
     assert (error.name, error.alias) == ("a", backend.alias)
     assert error.retry_after == pytest.approx(20, abs=1)
-    assert "Held by" in str(error)
+    assert error.holder is not None
+    assert error.holder.pid == os.getpid()
+    assert f"Held by {error.holder}" in str(error)
     assert "tools.py" in str(error)
     assert "s unless renewed" in str(error)
     assert "Waited" not in str(error)
@@ -112,6 +117,7 @@ def test_a_refusal_of_a_store_that_tells_nothing_says_what_it_can() -> None:
         lock("a", using=backend.alias, wait=0).__enter__()
     assert str(caught.value) == f"Held [lock 'a', alias {backend.alias!r}]"
     assert caught.value.retry_after is None
+    assert caught.value.holder is None
 
 
 def test_no_limit_of_the_hold_wins_over_the_alias() -> None:
@@ -169,6 +175,35 @@ def test_locked(backend: UnitBackend) -> None:
     backend.before["inspect"].append(Down("x"))
     with pytest.raises(LockBackendError):
         mine.locked()
+
+
+def test_info(backend: UnitBackend) -> None:
+    mine = lock("a", using=backend.alias, metadata={"why": "month end"})
+    assert mine.info() is None
+    with mine as lease:
+        for info in (mine.info(), asyncio.run(mine.ainfo())):
+            assert info is not None
+            assert (info.name, info.fencing_token) == ("a", lease.fencing_token)
+            assert info.metadata == {"why": "month end"}
+    assert asyncio.run(mine.ainfo()) is None
+    with pytest.raises(InvalidLockError, match="callable"):
+        lock(lambda: "a", using=backend.alias).info()
+
+
+def test_a_forced_release(backend: UnitBackend) -> None:
+    mine = lock("a", using=backend.alias)
+    with pytest.raises(LockNotHeldError, match="nobody holds it"):
+        mine.force_release()
+    lease = in_thread(mine.acquire)
+    assert lease is not None
+    with pytest.raises(LockNotHeldError, match="holds it"):
+        mine.force_release(fencing_token=lease.fencing_token - 1)
+    broken = mine.force_release(fencing_token=lease.fencing_token)
+    assert broken.fencing_token == lease.fencing_token
+    assert not mine.locked()
+    lease = in_thread(mine.acquire)
+    assert lease is not None
+    assert asyncio.run(mine.aforce_release()).fencing_token == lease.fencing_token
 
 
 # -- the holder again --------------------------------------------------------------------------

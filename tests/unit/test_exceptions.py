@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_distlock import exceptions
+from django_distlock import Holder, exceptions
 from django_distlock.exceptions import (
     InvalidLockBackendError,
     InvalidLockError,
@@ -30,6 +30,7 @@ CLASSES: list[type[LockError]] = [
     for each in vars(exceptions).values()
     if isinstance(each, type) and issubclass(each, LockError)
 ]
+HOLDER = Holder("db1", 7, "MainThread")
 NAMES = [
     "a", "", "a" * 119, "a" * 120, "a" * 121, "a" * 10_000, "a\0b", "a\nb", "\x1b[31mred", "\ud800",
     "\u202ereversed", "\u00e9\U0001f512", "a'b\"c", "\u2028", "%s {x}",
@@ -88,9 +89,9 @@ def test_merely_held_is_never_a_failure_of_the_store() -> None:
 
 
 def make(kind: type[LockError], **given: Any) -> LockError:
-    """Make an error of any kind, with a ``retry_after`` where there is one."""
+    """Make an error of any kind, with all that it may carry."""
     if issubclass(kind, LockNotAcquiredError):
-        given["retry_after"] = 2.5
+        given |= {"retry_after": 2.5, "holder": HOLDER}
     return kind("what to do", **given)
 
 
@@ -104,7 +105,7 @@ def test_an_error_pickles_with_all_it_carries(kind: type[LockError], protocol: i
     assert str(twin) == str(error)
     assert twin.args == error.args
     if isinstance(twin, LockNotAcquiredError):
-        assert twin.retry_after == 2.5
+        assert (twin.retry_after, twin.holder) == (2.5, HOLDER)
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -15,7 +15,8 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
     {"text", "descriptors", "threads"},
-    {"exceptions", "clock", "signals", "backoff", "values", "offloop", "losses"},
+    {"values"},
+    {"exceptions", "clock", "signals", "backoff", "offloop", "losses"},
     {"names", "durations", "holder", "worker", "flow", "loops"},
     {"calls", "conf", "transactions", "cleaning", "fence"},
     {"http"},
