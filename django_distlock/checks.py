@@ -65,7 +65,7 @@ def check_transactions(
         return []
     found: list[CheckMessage] = []
     for backend in _opened():
-        if backend.conf.in_transaction in ("allow", "warn"):
+        if backend.conf.in_transaction == "allow":
             found.append(
                 Warning(
                     f"DISTLOCKS[{backend.alias!r}] frees locks inside open transactions, and "

@@ -133,7 +133,7 @@ def alone(
     with _ended_by(ended_by):
         try:
             with taken_by(caller):
-                lease = flow.run(guard._obtain(UNSET, None))
+                lease = flow.run(guard._obtain(UNSET))
         except LockNotAcquiredError as error:
             raise AlreadyRunningError(str(error), returncode=held) from error
         except LockBackendError as error:

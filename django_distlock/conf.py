@@ -16,7 +16,7 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 }
 """What holds without the setting: the table backend on the default database."""
 
-IN_TRANSACTION: Final = ("hold", "error", "warn", "allow")
+IN_TRANSACTION: Final = ("hold", "error", "allow")
 
 OptionSpec = Mapping[str, Callable[[Any], Any]]
 """Names of a backend's OPTIONS to functions that return the value or raise ValueError."""

@@ -72,7 +72,7 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
                 raise InvalidLockError("lock_all is given a lock twice", name=name, alias=alias)
         return [(place, member) for _, place, member in keyed]
 
-    def _obtain(self, wait: Wait, until: str | None) -> Flow[tuple[Lease, ...]]:
+    def _obtain(self, wait: Wait) -> Flow[tuple[Lease, ...]]:
         self._refuse_contention()
         members = self._in_order()
         if not members:
@@ -84,7 +84,7 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         try:
             for place, member in members:
                 left = None if deadline is None else max(0.0, deadline - backend.clock())
-                got[place] = yield from member._obtain_in(left, patience, until)
+                got[place] = yield from member._obtain_in(left, patience)
             for lease in got.values():
                 lease.check()  # one taken first may have run out while we waited for the last
         except GeneratorExit:

@@ -65,7 +65,7 @@ class Guard(ABC, Generic[T]):
     cancel_on_lost: bool
 
     @abstractmethod
-    def _obtain(self, wait: Wait, until: str | None) -> Flow[T]:
+    def _obtain(self, wait: Wait) -> Flow[T]:
         """Return a flow that acquires, or raises LockNotAcquiredError and leaves nothing."""
 
     @abstractmethod
@@ -86,18 +86,17 @@ class Guard(ABC, Generic[T]):
 
     # -- by hand -----------------------------------------------------------------------------------
 
-    def acquire(self, *, wait: Wait = UNSET, until: str | None = None) -> T | None:
+    def acquire(self, *, wait: Wait = UNSET) -> T | None:
         """Return what was obtained, or None when somebody else holds it and the wait is over.
 
         ``wait`` is 0 (try once), seconds or a timedelta, or None (for ever), and overrides the
-        lock's own. ``until="commit"`` ties the release to the end of the transaction that is open
-        now. Keep what is returned: a lease that is dropped is not renewed any more. Raises
+        lock's own. Keep what is returned: a lease that is dropped is not renewed any more. Raises
         AlreadyHeldError, LockInTransactionError, InvalidLockError, or LockBackendError when the
         store failed.
         """
         self._refuse_cancelling()
         try:
-            return flow.run(self._obtain(wait, until))
+            return flow.run(self._obtain(wait))
         except LockNotAcquiredError:
             return None
 
@@ -105,7 +104,7 @@ class Guard(ABC, Generic[T]):
         """Acquire as `acquire`."""
         self._refuse_cancelling()
         try:
-            got = await flow.arun(self._obtain(wait, None))
+            got = await flow.arun(self._obtain(wait))
         except LockNotAcquiredError:
             return None
         task = this_task()
@@ -133,7 +132,7 @@ class Guard(ABC, Generic[T]):
         # place at which Python lets a signal's handler in, and that may raise.
         entered: Entered[T] | None = None
         try:
-            entered = (flow.run(self._obtain(UNSET, None)), ())
+            entered = (flow.run(self._obtain(UNSET)), ())
             blocks.push(self, entered)
             return entered[0]
         except BaseException:
@@ -169,7 +168,7 @@ class Guard(ABC, Generic[T]):
     async def __aenter__(self) -> T:
         entered: Entered[T] | None = None
         try:
-            entered = (await flow.arun(self._obtain(UNSET, None)), ())
+            entered = (await flow.arun(self._obtain(UNSET)), ())
             if self._cancels():
                 cancelling = self._cancelling(entered[0])
                 scopes = tuple(CancelScope(lease._hold) for lease in cancelling)

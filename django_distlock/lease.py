@@ -193,7 +193,7 @@ class Lease(Saves):
         # release after the block's end could fall into the next test, and be undone with it.
         bound = hold.granted.bound
         in_testcase = bound is not None and bound.in_testcase
-        judged = hold.backend.conf.in_transaction in ("hold", "warn") and not in_testcase
+        judged = hold.backend.conf.in_transaction == "hold" and not in_testcase
         try:
             if hold.count <= 1 and hold.deferred is None and judged:
                 yield Ask(self._defer)
@@ -207,9 +207,9 @@ class Lease(Saves):
 
     def _defer(self) -> None:
         blocks, by_hand = open_transactions()
-        if blocks and self._hold.backend.conf.in_transaction == "hold":
+        if blocks:
             keep_until_ended(self._hold, blocks)
-        elif blocks or by_hand:
+        elif by_hand:
             # The end of a transaction begun by hand is told by nobody, so it is not waited for.
             logger.warning(
                 "Lock %.200r of alias %r is released inside an open transaction: the next "

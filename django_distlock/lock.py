@@ -18,7 +18,6 @@ from .exceptions import (
     LockInTransactionError,
     LockNotAcquiredError,
     LockTimeoutError,
-    Where,
 )
 from .flow import Flow
 from .guard import Guard
@@ -28,8 +27,8 @@ from .holder import this_note
 from .lease import Lease
 from .names import check_label, check_name, label_of
 from .signals import Tell, heard, lock_acquired, lock_contended, lock_failed
-from .transactions import Ask, Block, is_pending, open_transactions, sweep
-from .upkeep import free, keep_until_ended, renew_hold
+from .transactions import Ask, is_pending, open_transactions, sweep
+from .upkeep import free, renew_hold
 from .values import Claim, LockInfo, Note, Refusal
 from .watchdog import abandon, watchdog
 
@@ -96,10 +95,10 @@ class Lock(Guard[Lease], Decorates):
         # Whoever fills the name heeds these two.
         return replace(self, name=name, label=label, on_contention="raise", default=None, **others)
 
-    def _obtain(self, wait: Wait, until: str | None, owner: str | None = None) -> Flow[Lease]:
+    def _obtain(self, wait: Wait, owner: str | None = None) -> Flow[Lease]:
         self._refuse_contention()
         patience = self._patience(wait)
-        return self._obtain_in(patience, patience, until, owner)
+        return self._obtain_in(patience, patience, owner)
 
     def _patience(self, wait: Wait) -> float | None:
         """Return the wait of the call, or else the lock's, or else that of the settings."""
@@ -112,7 +111,6 @@ class Lock(Guard[Lease], Decorates):
         self,
         left: float | None,
         patience: float | None,
-        until: str | None,
         owner: str | None = None,
     ) -> Flow[Lease]:
         """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds.
@@ -142,9 +140,8 @@ class Lock(Guard[Lease], Decorates):
             mine = kept  # by the transaction, whichever of its tasks or threads is asking
         if mine is not None and (again := (yield from self._again(mine))) is not None:
             return again
-        blocks: list[Block] = []
-        if until is not None or backend.conf.in_transaction == "error":
-            blocks = yield from self._transactions(name, until)
+        if backend.conf.in_transaction == "error":
+            yield from self._refuse_transaction(name)
         claim = Claim(name, key, owner or secrets.token_bytes(16).hex(), ttl, note)
         place = backend.place()
         started = backend.clock()
@@ -190,9 +187,6 @@ class Lock(Guard[Lease], Decorates):
             abandon(backend, claim, place)  # interrupted, and granted already
             raise
         try:
-            if blocks:
-                hold.count = 0  # no block of the program's, but the transaction holds it
-                yield Ask(lambda: keep_until_ended(hold, blocks))
             logger.debug("Acquired lock %.200r of alias %r", name, self.using)
             if heard(lock_acquired):
                 yield self._told(lock_acquired, name, hold, lease=lease, waited=waited)
@@ -228,26 +222,16 @@ class Lock(Guard[Lease], Decorates):
             alias=self.using,
         )
 
-    def _transactions(self, name: str, until: str | None) -> Flow[list[Block]]:
-        """Judge the open transactions; return those that the release has to wait for."""
-        where: Where = {"name": name, "alias": self.using}
-        if until not in (None, "commit"):
-            raise InvalidLockError(f"until is None or 'commit', not {until!r}", **where)
-        found: tuple[list[Block], bool] = yield Ask(open_transactions)
-        blocks, by_hand = found
-        if until == "commit":
-            if not blocks:
-                raise LockInTransactionError(
-                    "until='commit' needs an open transaction.atomic() block", **where
-                )
-            return blocks
+    def _refuse_transaction(self, name: str) -> Flow[None]:
+        """Raise LockInTransactionError where one is open."""
+        blocks, by_hand = yield Ask(open_transactions)
         if blocks or by_hand:
             raise LockInTransactionError(
                 "The lock is taken inside an open transaction and would be free before the "
                 "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",
-                **where,
+                name=name,
+                alias=self.using,
             )
-        return []
 
     def _refused(
         self, backend: BaseLockBackend, claim: Claim, refusal: Refusal, patience: float | None

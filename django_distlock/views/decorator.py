@@ -111,7 +111,7 @@ class LockedView:
             bound = bind(request, args, kwargs)
             try:
                 with taken_by(caller_of(request, view)):
-                    lease = flow.run(bound._obtain(UNSET, None))
+                    lease = flow.run(bound._obtain(UNSET))
             except LockNotAcquiredError as error:
                 return self._refused(error, request, args, kwargs)
             except LockBackendError as error:
@@ -160,7 +160,7 @@ class LockedView:
                 bound = await sync_to_async(bind)(request, args, kwargs)
             try:
                 with taken_by(caller_of(request, view)):
-                    lease = await flow.arun(bound._obtain(UNSET, None))
+                    lease = await flow.arun(bound._obtain(UNSET))
             except LockNotAcquiredError as error:
                 instead: Any = self.on_contention
                 if is_coroutine(instead):

@@ -236,7 +236,7 @@ def test_taken_again_while_another_thread_frees_it(case: Case, hold: str, name: 
         with lock(name, using=hold):
             pass
         raise Undo
-    steps = lock(name, using=hold, wait=10)._obtain(UNSET, None)
+    steps = lock(name, using=hold, wait=10)._obtain(UNSET)
     lease: Lease | None = None
     try:
         step = next(steps)

@@ -1,4 +1,4 @@
-"""IN_TRANSACTION "error", "warn" and "allow", `until="commit"` and `lock(...).atomic()`."""
+"""IN_TRANSACTION "error" and "allow", and `lock(...).atomic()`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from django.db import connections, transaction
 
 from django_distlock import (
-    InvalidLockError,
     LeaseLostError,
     LockBackendError,
     LockInTransactionError,
@@ -88,7 +87,7 @@ def test_error_comes_before_the_store_is_touched(store: str, name: str) -> None:
             lock(name, using=alias).acquire()
 
 
-# -- warn ----------------------------------------------------------------------------------------
+# -- allow ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -99,39 +98,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     with caplog.at_level(logging.WARNING, "django_distlock"):
         yield found
     found += [m for m in caplog.messages if "inside an open transaction" in m]
-
-
-@at_once
-def test_warn_logs_and_frees_at_once(
-    case: Case, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with (
-        case.alias("warn") as alias,
-        warnings_of(caplog) as found,
-        transaction.atomic(using=case.database),
-    ):
-        lease = lock(name, using=alias).acquire()
-        assert lease
-        assert not is_free(name, alias)
-        lease.release()
-        assert is_free(name, alias)
-    assert len(found) == 1
-    assert name[:200] in found[0]
-    assert repr(alias) in found[0]
-
-
-def test_warn_is_silent_outside_of_transactions(
-    case: Case, name: str, cell: Cell, caplog: pytest.LogCaptureFixture
-) -> None:
-    with case.alias("warn") as alias, warnings_of(caplog) as found:
-        with lock(name, using=alias):
-            pass
-        with lock(name, using=alias).atomic(using=case.database):
-            cell.write(1)
-    assert found == []
-
-
-# -- allow ---------------------------------------------------------------------------------------
 
 
 @at_once
@@ -150,13 +116,10 @@ def test_allow_frees_at_once_and_says_nothing(
     assert found == []
 
 
-@pytest.mark.parametrize("mode", ["warn", "allow"])
 @pytest.mark.parametrize("case", [case for case in CASES if case.bound], ids=lambda c: c.database)
-def test_a_lock_written_in_the_transaction_ends_with_it(
-    case: Case, mode: str, name: str, cell: Cell
-) -> None:
+def test_a_lock_written_in_the_transaction_ends_with_it(case: Case, name: str, cell: Cell) -> None:
     """On SQLite another connection cannot write before the commit, whatever is allowed."""
-    with case.alias(mode) as alias:
+    with case.alias("allow") as alias:
         with transaction.atomic(using=case.database):
             with lock(name, using=alias) as first:
                 cell.write(1)
@@ -176,58 +139,10 @@ def test_allow_in_a_rolled_back_transaction(case: Case, name: str, cell: Cell) -
     assert cell.read() == 0
 
 
-# -- until="commit" ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["hold", "error", "warn", "allow"])
-def test_until_commit_in_every_mode(case: Case, mode: str, name: str, cell: Cell) -> None:
-    with case.alias(mode) as alias:
-        with transaction.atomic(using=case.database):
-            lease = lock(name, using=alias).acquire(until="commit")
-            assert lease
-            assert lease.remaining() > 0
-            cell.write(1)
-            waiter = follow(name, alias, cell)
-        assert waiter.result() == 1
-        assert lease.remaining() == 0
-
-
-def test_until_commit_ends_with_the_rollback(case: Case, name: str, cell: Cell) -> None:
-    with case.alias("hold") as alias:
-        with undone(), transaction.atomic(using=case.database):
-            assert lock(name, using=alias).acquire(until="commit")
-            cell.write(1)
-            waiter = follow(name, alias, cell)
-            raise Undo
-        assert waiter.result() == 0
-
-
-def test_until_commit_is_not_shortened_by_a_release(case: Case, name: str, cell: Cell) -> None:
-    with case.alias("allow") as alias:
-        with transaction.atomic(using=case.database):
-            lease = lock(name, using=alias).acquire(until="commit")
-            assert lease
-            cell.write(1)
-            with lock(name, using=alias) as again:
-                assert again.fencing_token == lease.fencing_token
-            lease.release()
-            waiter = follow(name, alias, cell)
-        assert waiter.result() == 1
-
-
-def test_until_commit_needs_a_transaction(case: Case, name: str) -> None:
-    with case.alias("hold") as alias:
-        with pytest.raises(LockInTransactionError, match="atomic"):
-            lock(name, using=alias).acquire(until="commit")
-        with pytest.raises(InvalidLockError, match="'end'"):
-            lock(name, using=alias).acquire(until="end")
-        assert is_free(name, alias)
-
-
 # -- lock(...).atomic() --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["hold", "error", "warn", "allow"])
+@pytest.mark.parametrize("mode", ["hold", "error", "allow"])
 def test_atomic_commits_first_and_frees_after(case: Case, mode: str, name: str, cell: Cell) -> None:
     with case.alias(mode) as alias:
         with lock(name, using=alias).atomic(using=case.database) as lease:

@@ -194,7 +194,7 @@ def test_however_often_it_is_interrupted_none_is_kept(
 ) -> None:
     # Each interruption comes at a release: the others still have to be released.
     other = hold_last(backend)
-    flow = lock_all("a", "b", "c", using=backend.alias, wait=60)._obtain(60, None)
+    flow = lock_all("a", "b", "c", using=backend.alias, wait=60)._obtain(60)
     step = next(flow)
     while not (isinstance(step, Call) and step.verb == "pause"):
         step = flow.send(step.do())
@@ -218,7 +218,7 @@ def test_however_often_it_is_interrupted_none_is_kept(
 
 def test_a_flow_that_is_dropped_keeps_none(backend: UnitBackend) -> None:
     other = hold_last(backend)
-    flow = lock_all("a", "b", "c", using=backend.alias, wait=60)._obtain(60, None)
+    flow = lock_all("a", "b", "c", using=backend.alias, wait=60)._obtain(60)
     step = next(flow)
     while not (isinstance(step, Call) and step.verb == "pause"):
         step = flow.send(step.do())

@@ -202,7 +202,7 @@ def test_cancel_on_lost_of_a_group_needs_a_task(backend: UnitBackend) -> None:
 
 def obtaining(backend: UnitBackend) -> Flow[Lease]:
     """Return the flow by which a block acquires."""
-    return lock("a", using=backend.alias, wait=60)._obtain(60, None)
+    return lock("a", using=backend.alias, wait=60)._obtain(60)
 
 
 def test_a_flow_dropped_while_it_is_told_of_the_grant_frees_it(backend: UnitBackend) -> None:

@@ -66,7 +66,6 @@ def by_hand() -> None:
         lease.release()
     assert_type(Lease.attach("handle"), Lease)
     assert_type(lock("a").acquire(wait=None), Lease | None)
-    assert_type(lock("a").acquire(until="commit"), Lease | None)
     assert_type(lock("a").locked(), bool)
     lock("a", ttl="30")  # type: ignore[arg-type]
     lock("a", wait="10")  # type: ignore[arg-type]

@@ -88,4 +88,4 @@ class TaskLock:
                 alias=lock.using,
             )
         with taken_by(Caller(self.place)):
-            return flow.run(lock._obtain(UNSET, None, owner))
+            return flow.run(lock._obtain(UNSET, owner))
