@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, get_args
 
@@ -42,21 +43,26 @@ def running_under(leases: Sequence[Lease]) -> Iterator[None]:
     try:
         yield
     finally:
-        _current.reset(token)
+        with suppress(ValueError):  # a coroutine that another context closes, as a loop's end does
+            _current.reset(token)
 
 
 class LeaseArgument:
     """The parameter of a function that is annotated `Lease`, which its decorator fills.
 
-    ``signature`` is what is left for the callers. Raises InvalidLockError for a parameter that
-    cannot be filled by its name.
+    ``signature``, that of ``function`` unless given, is what is left for the callers. Annotations
+    that are text are looked up where the function was defined. Raises InvalidLockError for a
+    parameter that cannot be filled by its name.
     """
 
     __slots__ = ("_index", "_name", "signature")
 
-    def __init__(self, signature: inspect.Signature) -> None:
+    def __init__(
+        self, function: Callable[..., Any], signature: inspect.Signature | None = None
+    ) -> None:
+        signature = signature or inspect.signature(function)
         parameters = list(signature.parameters.values())
-        wanted = [each for each in parameters if _is_lease(each.annotation)]
+        wanted = [each for each in parameters if _is_lease(each.annotation, function)]
         self.signature = signature
         self._name = wanted[0].name if wanted else None
         self._index = len(parameters)  # of a keyword-only one: never among the positional ones
@@ -94,8 +100,29 @@ class LeaseArgument:
         return wrapper
 
 
-def _is_lease(annotation: object) -> bool:
-    """Tell whether an annotation is `Lease`, or that or None; also as text, not evaluated."""
+def _is_lease(annotation: object, function: Callable[..., Any]) -> bool:
+    """Tell whether an annotation is our `Lease`, or that or None; users may have a Lease too."""
     if isinstance(annotation, str):
-        return any(each.strip().rpartition(".")[2] == "Lease" for each in annotation.split("|"))
+        parts = [each.strip().split(".") for each in annotation.split("|")]
+        named = [each for each in parts if each[-1] == Lease.__name__]
+        return any(_found(each, _globals_of(function)) is Lease for each in named)
     return annotation is Lease or Lease in get_args(annotation)
+
+
+def _found(path: Sequence[str], names: Mapping[str, Any]) -> object:
+    found = names.get(path[0])
+    for name in path[1:]:
+        found = getattr(found, name, None)
+    return found
+
+
+def _globals_of(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the names of the module that defines a function, or an object that is called."""
+    each: Any = inspect.unwrap(function)
+    while isinstance(each, functools.partial):
+        each = inspect.unwrap(each.func)
+    each = getattr(each, "__func__", each)
+    if not hasattr(each, "__globals__"):
+        each = getattr(type(each), "__call__", None)  # noqa: B004 - the method itself
+    names: Mapping[str, Any] = getattr(each, "__globals__", {})
+    return names

@@ -129,7 +129,7 @@ class Decorates:
         if isinstance(function, staticmethod):
             return cast("Callable[P, R]", staticmethod(self(function.__func__)))
         self._check(function)
-        argument = LeaseArgument(inspect.signature(function))
+        argument = LeaseArgument(function)
         if argument and len(self._names()) != 1:
             raise InvalidLockError(
                 f"{function!r} has a parameter for the lease, and the decorator has several: use "

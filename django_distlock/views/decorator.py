@@ -87,7 +87,7 @@ class LockedView:
                 "@method_decorator(locked_view(...), name='dispatch') above it",
                 alias=self.lock.using,
             )
-        argument = LeaseArgument(_signature(view))
+        argument = LeaseArgument(view, _signature(view))
         bind = self._binder(argument.signature)
         owner = owner_of(view)
         if isinstance(owner, View):

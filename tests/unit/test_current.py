@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import inspect
 from typing import Any
 
@@ -19,7 +21,7 @@ from django_distlock import (
     lock_all,
 )
 
-from .tools import UnitBackend, in_thread
+from .tools import UnitBackend, eventually, in_thread
 
 
 def test_what_is_called_below_finds_the_lease(backend: UnitBackend) -> None:
@@ -146,6 +148,48 @@ def test_annotations_that_are_no_text(backend: UnitBackend) -> None:
     work.__annotations__ = {"lease": Lease | None}
     decorated = lock("a", using=backend.alias)(work)
     decorated(maybe=2)
+
+
+def test_a_lease_of_the_users_own_is_no_lock(backend: UnitBackend) -> None:
+    """As the model of who lets flats."""
+    own: dict[str, Any] = {}
+    exec(
+        "class Lease: ...\ndef let(lease: 'Lease', none: 'Lease | None' = None): return lease", own
+    )
+
+    @functools.wraps(own["let"])
+    def wrapped(*args: Any) -> object:
+        return own["let"](*args)
+
+    flat = own["Lease"]()
+    for function in (own["let"], wrapped, functools.partial(own["let"])):
+        assert lock("a", using=backend.alias)(function)(flat) is flat
+
+
+def test_objects_that_are_called_are_given_it_too(backend: UnitBackend) -> None:
+    class Work:
+        """A user's object."""
+
+        def __call__(self, pk: int, lease: Lease) -> str:
+            return f"{pk} {lease.name}"
+
+    for function in (Work(), functools.partial(Work())):
+        decorated: Any = lock("a", using=backend.alias)(function)
+        assert decorated(1) == "1 a"
+
+
+def test_a_coroutine_that_another_context_closes(backend: UnitBackend) -> None:
+    @lock("a", using=backend.alias)
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    async def begin() -> Any:
+        coroutine = work()
+        contextvars.copy_context().run(coroutine.send, None)
+        return coroutine
+
+    asyncio.run(begin()).close()
+    assert eventually(lambda: not backend.holds("a"))
 
 
 def test_what_cannot_be_given_is_refused_when_decorating(backend: UnitBackend) -> None:

@@ -142,7 +142,7 @@ def locked_task(
         _check(function, using)
         spec = TaskLock(
             lock=guard,
-            argument=LeaseArgument(_signature(function, bind)),
+            argument=LeaseArgument(function, _signature(function, bind)),
             on_contention=on_contention,
             default=default,
             contention_retries=contention_retries,
