@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings
 
 from django_distlock import Lock, lock
+from django_distlock.worker import close_connections
 
 HERE = Path(__file__).parent
 SQL = ("sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb", "version-sqlite")
@@ -36,6 +37,7 @@ def run_under_gevent(program: str, *args: str, **env: str) -> None:
 def take(one: Lock) -> None:
     with one:
         pass
+    close_connections()
 
 
 def test_greenlets_take_turns_and_are_told_of_a_loss(tmp_path: Path) -> None:

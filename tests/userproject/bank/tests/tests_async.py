@@ -47,7 +47,7 @@ class AsyncTests(TestCase):
                 await lock("twice").aacquire()
 
     async def test_1_a_lease_is_left(self) -> None:
-        assert await lock("async left").aacquire()
+        assert await lock("async left", ttl=600).aacquire()
 
     async def test_2_the_same_name_in_the_next_test(self) -> None:
         async with lock("async left", wait=0) as lease:

@@ -68,7 +68,7 @@ class LockTests(TestCase):
         self.assertEqual(services.deposit(self.account.pk, 1), 11)
 
     def test_1_a_lease_is_left(self) -> None:
-        lease = lock("left").acquire()
+        lease = lock("left", ttl=600).acquire()
         assert lease
         left.append(lease)
 
