@@ -121,7 +121,6 @@ def _globals_of(function: Callable[..., Any]) -> Mapping[str, Any]:
     each: Any = inspect.unwrap(function)
     while isinstance(each, functools.partial):
         each = inspect.unwrap(each.func)
-    each = getattr(each, "__func__", each)
     if not hasattr(each, "__globals__"):
         each = getattr(type(each), "__call__", None)  # noqa: B004 - the method itself
     names: Mapping[str, Any] = getattr(each, "__globals__", {})

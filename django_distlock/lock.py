@@ -290,7 +290,7 @@ class Lock(Guard[Lease], Decorates):
         return await self.ainfo() is not None
 
     def info(self) -> LockInfo | None:
-        """Return who holds the lock now, since and until when; None when nobody does.
+        """Return the holder, the token and the times of the current grant; None when it is free.
 
         It may have changed when you read this. Raises LockBackendError when the store fails.
         """
@@ -312,7 +312,7 @@ class Lock(Guard[Lease], Decorates):
 
         With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
         that is seen first. The holder learns of the loss by its next renewal. Raises
-        LockNotHeldError when nobody, or another grant, holds it.
+        LockNotHeldError when the lock is free, or held by another grant.
         """
         return locks[self.using].force_release(self._plain_name(), fencing_token=fencing_token)
 

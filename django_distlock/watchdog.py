@@ -231,9 +231,7 @@ class Watchdog:
             refs = [weakref.ref(hold) for hold in batch]
             try:
                 worker_of(backend).submit(partial(self.renew, backend, refs))
-            except (
-                RuntimeError
-            ) as error:  # no thread can be started just now, as at a limit of them
+            except RuntimeError as error:  # no thread can be started just now
                 self._put_off(batch, str(error))
 
     def renew(self, backend: BaseLockBackend, refs: list[weakref.ref[Hold]]) -> None:

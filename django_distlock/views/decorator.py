@@ -142,8 +142,8 @@ class LockedView:
                 return self._ended(error, request, response)
             return response
 
-        # Not the wrapper itself in its own closure: a ring for each request of a method_decorator.
         argument.hidden_from(run)
+        # Not the wrapper itself in its own closure: a ring for each request of a method_decorator.
         names = opt_out(run, view)
         begins = names is not getattr(view, "_non_atomic_requests", None)
         return run
@@ -309,8 +309,8 @@ def locked_view(
     The transactions of ATOMIC_REQUESTS begin after the lock was obtained and end before it is
     released. A TemplateResponse is rendered under the lock; a streaming response holds it until it
     has been sent or closed. The view finds its lease by `current_lease`, in ``request.lease``, and
-    in a parameter annotated `Lease`. When the store fails
-    the response is 503, and the view is not run. On a class:
+    in a parameter annotated `Lease`. When the store fails the response is 503, and the view is not
+    run. On a class:
     ``@method_decorator(locked_view(...), name="dispatch")``. Raises InvalidLockError for options
     out of range, and for a template that names what the view is not given.
     """

@@ -188,7 +188,7 @@ def test_the_watchdog_closes_its_own_to_a_database_in_memory(store: str, name: s
 
 
 def test_a_job_that_outlasts_its_alias_leaves_no_connection(store: str) -> None:
-    """As one that a hung server has kept; nobody else would close it, as its thread ends."""
+    """A hung server may delay the job; no other code closes the connection of its thread."""
     opened: list[Any] = []
     gate = threading.Event()
 
