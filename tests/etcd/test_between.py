@@ -105,7 +105,7 @@ def test_the_key_of_an_unanswered_request_hangs_on_the_lease_of_then(
     server: Etcd, proxy: Proxy, opened: Opener, name: str
 ) -> None:
     """Find it though another lease was taken since, and keep alive the one that it hangs on."""
-    backend = opened(f"http://127.0.0.1:{proxy.port}", COMMAND_TIMEOUT=1.0)
+    backend = opened(f"http://127.0.0.1:{proxy.port}", COMMAND_TIMEOUT=2.5)
     with_answer = claim(backend, f"{name}0")
     granted(backend, with_answer)
     mine = claim(backend, name)
@@ -131,7 +131,7 @@ def test_the_key_of_an_unanswered_request_hangs_on_the_lease_of_then(
 
 
 def test_renewing_what_was_never_put_is_a_no(proxy: Proxy, opened: Opener, name: str) -> None:
-    backend = opened(f"http://127.0.0.1:{proxy.port}", COMMAND_TIMEOUT=1.0)
+    backend = opened(f"http://127.0.0.1:{proxy.port}", COMMAND_TIMEOUT=2.5)
     granted(backend, other := claim(backend, f"{name}0"))
     mine = claim(backend, name)
     fault = proxy.fault(b"request_put", to="request", then="hang")

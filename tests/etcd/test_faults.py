@@ -75,7 +75,7 @@ def test_an_attempt_that_was_never_answered_is_withdrawn(
     proxy: Proxy, opened: Opener, name: str, server: Etcd
 ) -> None:
     """D8. With its key and its lease, as soon as the network is back."""
-    backend = through(proxy, opened, name, COMMAND_TIMEOUT=1.0)
+    backend = through(proxy, opened, name, COMMAND_TIMEOUT=2.5)
     ((lease,),) = backend._steps.pool._idle.values()
     assert lease.id in server.leases()
     fault = proxy.fault(b"request_put", then="hang")
@@ -130,7 +130,7 @@ def test_cut_off_for_longer_than_the_ttl(
     proxy: Proxy, opened: Opener, name: str, server: Etcd
 ) -> None:
     """The holder knows before another is granted it, and its release harms nobody."""
-    backend = through(proxy, opened, name, COMMAND_TIMEOUT=1.0)
+    backend = through(proxy, opened, name, COMMAND_TIMEOUT=2.5)
     near = opened(server.url, prefix=name)
     lease = lock(name, using=backend.alias, ttl=TTL).acquire()
     assert lease is not None
@@ -142,7 +142,7 @@ def test_cut_off_for_longer_than_the_ttl(
     assert theirs is not None
     assert lease.lost
     soon(lambda: told)
-    assert told[0] <= came + 0.3
+    assert told[0] <= came + 1.0
     proxy.mend()
     with pytest.raises(LeaseLostError):
         lease.release()

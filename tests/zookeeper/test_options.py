@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from django_distlock.backends.zookeeper.requests import contenders, data_of, nod
 from django_distlock.conf import parse
 from django_distlock.exceptions import InvalidLockBackendError
 from django_distlock.values import Claim
-from tests.claims import claim, granted
+from tests.claims import claim, granted, soon
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import BACKEND, Opener, ask, line
 
@@ -120,6 +121,13 @@ def test_a_chroot_is_made_and_keeps_apart(server: ZooKeeper, opened: Opener, nam
         assert [info.name for info in two.held()] == [name]
 
 
+def refusal(backend: ZooKeeperBackend, name: str) -> str:
+    """Return what an attempt is told: a new server's first handshakes may outlast its limit."""
+    with pytest.raises(LockBackendError) as raised:
+        lock(name, using=backend.alias).acquire(wait=0)
+    return str(raised.value)
+
+
 def test_tls(name: str, opened: Opener) -> None:
     """Talk by TLS, with the server's certificate verified."""
     with ZooKeeper(tls=True) as server:
@@ -128,8 +136,7 @@ def test_tls(name: str, opened: Opener) -> None:
         with lock(name, using=backend.alias, wait=10):
             assert len(line(backend, name)) == 1
         unknown = opened(where, TLS={}, COMMAND_TIMEOUT=1.0)
-        with pytest.raises(LockBackendError, match="certificate verify failed"):
-            lock(name, using=unknown.alias).acquire(wait=0)
+        soon(lambda: "certificate verify failed" in refusal(unknown, name), within=60.0)
 
 
 def test_a_server_that_demands_a_certificate(name: str, opened: Opener) -> None:
@@ -219,8 +226,8 @@ def test_a_certificate_of_another_name_is_refused(name: str, opened: Opener) -> 
     with ZooKeeper(tls=True) as server:  # the address by another name
         where = f"127.1:{server.secure}"
         refused = opened(where, TLS={"CA": server.certificate}, COMMAND_TIMEOUT=1.0)
-        with pytest.raises(LockBackendError, match=r"certificate is not valid for|mismatch"):
-            lock(name, using=refused.alias).acquire(wait=0)
+        reason = re.compile("certificate is not valid for|mismatch")
+        soon(lambda: reason.search(refusal(refused, name)), within=60.0)
         trusted = opened(where, TLS={"CA": server.certificate, "CHECK_HOSTNAME": False})
         with lock(name, using=trusted.alias, wait=10):
             pass
