@@ -26,7 +26,13 @@ class Calls:
     alias: str
     store_errors: tuple[type[Exception], ...] = ()
     thread_sensitive: ClassVar[bool]
+    never_blocks: ClassVar[bool] = False
     _executor: ThreadPoolExecutor | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # What a store in memory says of itself need not hold for a class derived from it.
+        cls.never_blocks = cls.__dict__.get("never_blocks", False)
 
     def is_conflict(self, error: Exception) -> bool:
         """Tell whether the store asks to try again: a dead lock, a serialization failure."""
@@ -50,6 +56,8 @@ class Calls:
     async def acall(self, verb: str, *args: Any, name: str | None = None) -> Any:
         """Call a primitive's async twin, or the primitive itself off the event loop."""
         twin = getattr(self, f"a{verb}", None)
+        if twin is None and self.never_blocks:
+            return self.call(verb, *args, name=name)
         if twin is None:
             return await self.off_loop(functools.partial(self.call, verb, *args, name=name))
         try:

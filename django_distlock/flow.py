@@ -13,6 +13,9 @@ Acquire:
 4. Wait in the store's queue if it has one, else pause, and ask again, unless the store answered
    the next question when it woke us.
 
+The first attempt may have been made before the flow begins, by one plain call: most locks are free,
+and a call costs less than a generator. What came of it is handed in as an `Attempt`.
+
 Whatever else ends it, an error, a cancellation, Ctrl-C, withdraws first: the answer may have been
 lost on its way while the store granted the lock.
 """
@@ -35,7 +38,7 @@ from .exceptions import (
 )
 from .values import Bound, Claim, Grant, Refusal
 
-__all__ = ["Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]
+__all__ = ["Attempt", "Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]
 
 T = TypeVar("T")
 
@@ -77,6 +80,8 @@ class Store(Protocol):
     def command_timeout(self) -> float: ...
     @property
     def least_patience(self) -> float: ...
+    @property
+    def never_blocks(self) -> bool: ...
     def call(self, verb: str, *args: Any, name: str | None) -> Any: ...
     async def acall(self, verb: str, *args: Any, name: str | None) -> Any: ...
 
@@ -123,6 +128,25 @@ class Wait(Pause):
         return super(Wait, self).do()
 
 
+@dataclass(slots=True)
+class Attempt:
+    """What came of a call to the store that was made ahead of the flow: an answer or an error."""
+
+    asked: float
+    answer: Any = None
+    error: BaseException | None = None
+
+    def result(self) -> Any:
+        """Return the answer or raise the error, which is not kept: it refers to its frames."""
+        error, self.error = self.error, None
+        if error is None:
+            return self.answer
+        try:
+            raise error
+        finally:
+            del error
+
+
 class Granted(NamedTuple):
     """A grant with the local deadline until which it can be relied on."""
 
@@ -147,9 +171,11 @@ def acquire(
     clock: Clock,
     delays: Iterable[float],
     abandon: Callable[[Claim], None],
+    first: Attempt | None = None,
 ) -> Flow[Granted | Refusal]:
     """Try to get ``claim`` granted until the clock shows ``until`` (None: for ever).
 
+    ``first`` is what came of an attempt that was made already.
     ``abandon`` is handed the claim when it could not be withdrawn, to do so later. Raises
     LockBackendError when the store failed; a lock that is merely held ends in a Refusal.
     """
@@ -158,9 +184,9 @@ def acquire(
     told: Grant | Refusal | bool = False
     asking = False
     try:
-        asked = clock()
+        asked = clock() if first is None else first.asked
         left = None if until is None else until - asked
-        if (left is None or left > 0) and store.is_contended(claim):
+        if first is None and (left is None or left > 0) and store.is_contended(claim):
             # Else who has just released it would be before those who wait, again and again.
             told = yield from _queue(store, claim, _at_most(left, QUEUE_LIMIT, None), left)
             asked = clock()
@@ -168,10 +194,14 @@ def acquire(
             answer = None if isinstance(told, bool) else told
             if answer is None:
                 left = None if until is None else until - asked
-                limit = _patience(store, left)
+                limit = patience(store, left)
                 try:
                     asking = True
-                    answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
+                    if first is None:
+                        answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
+                    else:
+                        ahead, first = first, None
+                        answer = ahead.result()
                     asking = False
                 except StoreConflictError as error:
                     conflicts += 1
@@ -235,7 +265,7 @@ def _queue(
     return told
 
 
-def _patience(store: Store, left: float | None) -> float:
+def patience(store: Store, left: float | None) -> float:
     """Return how long one attempt may take, with ``left`` seconds of the wait."""
     if left is None:
         return store.command_timeout
@@ -271,17 +301,29 @@ def _withdraw(
         raise
 
 
-def insist(store: Store, verb: str, claim: Claim, *, patience: float | None = None) -> Flow[Any]:
+def insist(
+    store: Store,
+    verb: str,
+    claim: Claim,
+    *,
+    patience: float | None = None,
+    first: Attempt | None = None,
+) -> Flow[Any]:
     """Call ``verb`` with the claim, again after conflicts for ``patience`` seconds in all.
 
     By default for COMMAND_TIMEOUT: within that a server is restarted, or another leader is chosen.
-    A release that finds nothing after a conflict was done by the try that met it.
+    A release that finds nothing after a conflict was done by the try that met it. ``first`` is what
+    came of a call that was made already.
     """
     end = store.clock() + (store.command_timeout if patience is None else patience)
     sleeps: Iterator[float] | None = None
     while True:
         try:
-            answer = yield Call(store, verb, (claim,), claim.name)
+            if first is None:
+                answer = yield Call(store, verb, (claim,), claim.name)
+            else:
+                ahead, first = first, None
+                answer = ahead.result()
             return answer or (verb == "release" and sleeps is not None)
         except StoreConflictError:
             sleeps = sleeps or iter(AFTER_CONFLICT)
@@ -340,6 +382,13 @@ async def arun(flow: Flow[T]) -> T:
                 answer, resume = error, flow.throw
     finally:
         answer = None
+
+
+async def ask(store: Store, verb: str, *args: Any, name: str) -> Any:
+    """Call the store plainly on the event loop, to the end; in line where the call cannot block."""
+    if store.never_blocks:
+        return store.call(verb, *args, name=name)
+    return await finish(store.acall(verb, *args, name=name))
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:

@@ -27,7 +27,7 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
     wait: Wait = UNSET
     on_contention: Contention = "raise"
     default: Any = field(default=None, hash=False)
-    cancel_on_lost: bool = False
+    cancel_on_lost: bool = False  # whether that of a member is
     using: str = "default"
 
     def __post_init__(self) -> None:
@@ -38,14 +38,9 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
     def _leases(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
         return [got[place] for place, _ in self._in_order()] if got else got
 
-    def _cancels(self) -> bool:
-        return self.cancel_on_lost or any(member.cancel_on_lost for member in self.locks)
-
     def _cancelling(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
         return [
-            lease
-            for member, lease in zip(self.locks, got, strict=True)
-            if self.cancel_on_lost or member.cancel_on_lost
+            lease for member, lease in zip(self.locks, got, strict=True) if member.cancel_on_lost
         ]
 
     def _names(self) -> list[Name]:
@@ -136,11 +131,13 @@ def lock_all(
     )
     if wait is not UNSET:
         check_wait(wait, alias=using)
+    if cancel_on_lost:
+        members = tuple(replace(each, cancel_on_lost=True) for each in members)
     return LockGroup(
         locks=members,
         wait=wait,
         on_contention=on_contention,
         default=default,
-        cancel_on_lost=cancel_on_lost,
+        cancel_on_lost=any(each.cancel_on_lost for each in members),
         using=using,
     )

@@ -68,13 +68,17 @@ class Guard(ABC, Generic[T]):
     def _obtain(self, wait: Wait) -> Flow[T]:
         """Return a flow that acquires, or raises LockNotAcquiredError and leaves nothing."""
 
+    def _obtain_now(self, wait: Wait) -> T:
+        """Obtain in this thread."""
+        return flow.run(self._obtain(wait))
+
+    async def _aobtain_now(self, wait: Wait) -> T:
+        """Obtain on the event loop."""
+        return await flow.arun(self._obtain(wait))
+
     @abstractmethod
     def _leases(self, got: T) -> Sequence[Lease]:
         """Return the leases of what a block got, in the order of acquiring."""
-
-    def _cancels(self) -> bool:
-        """Tell whether a loss cancels the body."""
-        return self.cancel_on_lost
 
     def _cancelling(self, got: T) -> Sequence[Lease]:
         """Return the leases whose loss cancels the body, where a loss does."""
@@ -94,17 +98,19 @@ class Guard(ABC, Generic[T]):
         AlreadyHeldError, LockInTransactionError, InvalidLockError, or LockBackendError when the
         store failed.
         """
-        self._refuse_cancelling()
+        if self.cancel_on_lost:
+            self._refuse_cancelling()
         try:
-            return flow.run(self._obtain(wait))
+            return self._obtain_now(wait)
         except LockNotAcquiredError:
             return None
 
     async def aacquire(self, *, wait: Wait = UNSET) -> T | None:
         """Acquire as `acquire`."""
-        self._refuse_cancelling()
+        if self.cancel_on_lost:
+            self._refuse_cancelling()
         try:
-            got = await flow.arun(self._obtain(wait))
+            got = await self._aobtain_now(wait)
         except LockNotAcquiredError:
             return None
         task = this_task()
@@ -115,24 +121,24 @@ class Guard(ABC, Generic[T]):
         return got
 
     def _refuse_cancelling(self) -> None:
-        if self._cancels():
-            name, alias = self._label()
-            raise InvalidLockError(
-                "cancel_on_lost needs 'async with lock(...)', whose body it cancels: a thread "
-                "cannot be cancelled. Call lease.check() between the steps of the work",
-                name=name,
-                alias=alias,
-            )
+        name, alias = self._label()
+        raise InvalidLockError(
+            "cancel_on_lost needs 'async with lock(...)', whose body it cancels: a thread "
+            "cannot be cancelled. Call lease.check() between the steps of the work",
+            name=name,
+            alias=alias,
+        )
 
     # -- as a block --------------------------------------------------------------------------------
 
     def __enter__(self) -> T:
-        self._refuse_cancelling()
+        if self.cancel_on_lost:
+            self._refuse_cancelling()
         # Nothing is called between the grant and the `try`, here as in `__exit__`: each call is a
         # place at which Python lets a signal's handler in, and that may raise.
         entered: Entered[T] | None = None
         try:
-            entered = (flow.run(self._obtain(UNSET)), ())
+            entered = (self._obtain_now(UNSET), ())
             blocks.push(self, entered)
             return entered[0]
         except BaseException:
@@ -158,6 +164,8 @@ class Guard(ABC, Generic[T]):
             blocks.forget(self, entered)
             if entered is None:
                 self._not_entered(exc)
+            elif len(leases := self._leases(entered[0])) == 1:
+                leases[0].__exit__(exc_type, exc, tb)
             else:
                 flow.run(self._leave(entered[0], exc))
         except BaseException:
@@ -168,8 +176,8 @@ class Guard(ABC, Generic[T]):
     async def __aenter__(self) -> T:
         entered: Entered[T] | None = None
         try:
-            entered = (await flow.arun(self._obtain(UNSET)), ())
-            if self._cancels():
+            entered = (await self._aobtain_now(UNSET), ())
+            if self.cancel_on_lost:
                 cancelling = self._cancelling(entered[0])
                 scopes = tuple(CancelScope(lease._hold) for lease in cancelling)
                 entered = (entered[0], scopes)
@@ -198,6 +206,8 @@ class Guard(ABC, Generic[T]):
             if any(ours):
                 # The body was cancelled because the lease was lost: say so instead.
                 await flow.arun(self._leave(got, None, exc))
+            elif len(leases := self._leases(got)) == 1:
+                await leases[0].__aexit__(exc_type, exc, tb)
             else:
                 await flow.arun(self._leave(got, exc))
         except BaseException:
@@ -219,18 +229,7 @@ class Guard(ABC, Generic[T]):
         self, got: T, body_error: BaseException | None, cause: BaseException | None = None
     ) -> Flow[None]:
         """Release every lease, the last taken first, also when one of them fails."""
-        leases = self._leases(got)
-        if cause is None and len(leases) == 1:
-            return leases[0]._leave(body_error)  # most are alone, and need no counting
-        return self._leave_each(leases, body_error, cause)
-
-    def _leave_each(
-        self,
-        leases: Sequence[Lease],
-        body_error: BaseException | None,
-        cause: BaseException | None,
-    ) -> Flow[None]:
-        raised = yield from leave_all(leases, body_error)
+        raised = yield from leave_all(self._leases(got), body_error)
         try:
             if raised is not None:
                 raise raised from (cause or raised.__cause__)

@@ -19,7 +19,7 @@ from .exceptions import LeaseLostError
 from .flow import Granted
 from .holder import this_task
 from .signals import Tell, heard, lock_left, lock_lost
-from .values import Claim
+from .values import Claim, Grant
 from .worker import callbacks
 
 if TYPE_CHECKING:
@@ -97,14 +97,15 @@ class Hold:
         "__weakref__",
         "acquired",
         "backend",
+        "bound",
         "chain",
         "claim",
         "count",
         "deadline",
         "deferred",
         "entry",
+        "fencing_token",
         "flow",
-        "granted",
         "in_flight",
         "index",
         "label",
@@ -126,8 +127,9 @@ class Hold:
         self,
         backend: BaseLockBackend,
         claim: Claim,
-        granted: Granted,
+        granted: Grant | Granted,
         *,
+        deadline: float,
         acquired: float,
         renewing: bool,
         max_hold: float | None = None,
@@ -137,8 +139,9 @@ class Hold:
         self.backend = backend
         self.place = backend.place()
         self.claim = claim
-        self.granted = granted
-        self.deadline = granted.deadline
+        self.fencing_token = granted.fencing_token
+        self.bound = granted.bound
+        self.deadline = deadline
         self.acquired = acquired
         self.renewing = renewing
         self.max_hold = max_hold
@@ -147,7 +150,7 @@ class Hold:
         self.deferred: object | None = None  # what keeps it until a transaction has ended
         self.in_flight = False  # a renewal by the watchdog is under way
         self.unsure = False  # a release was sent and not answered: it may be done
-        self.entry = 0  # the number under which the watchdog looks at it next
+        self.entry: tuple[dict[int, Any], int] | None = None  # where the watchdog has it
         self.state = State.ACTIVE
         self.reason = ""
         self.on_lost: list[Callable[[Hold], None]] = []
@@ -158,12 +161,20 @@ class Hold:
         """Make the calling thread or task the holder."""
         self.orphaned = False  # whether the watchdog has seen that its holder ended
         self.returned = False  # whether its task ends by returning the lease to whoever awaits it
-        who, self.flow, self.chain = me or party()
+        who, self.flow, self.chain = me if me is not None else party()
         self.party = weakref.ref(who)
         self.marks: list[int] = []
-        self.mark()
-        self.index = (id(self.backend), self.claim.key, id(who), self.flow)
-        _enter(self)
+        if not isinstance(who, asyncio.Future):
+            self.mark()
+        index = self.index = (id(self.backend), self.claim.key, id(who), self.flow)
+        with _mutex:
+            _registry[index] = weakref.ref(self)
+            if len(_registry) > _bound:
+                _sweep()
+
+    def is_of(self, backend: BaseLockBackend, key: str) -> bool:
+        """Tell whether it is one of the lock ``key`` of a backend."""
+        return self.backend is backend and self.claim.key == key
 
     def mark(self) -> None:
         """Mark the context of the calling thread, which acquired the lock, perhaps once more.
@@ -172,11 +183,12 @@ class Hold:
         all of them on one thread. So of a thread only that context is the holder's which has the
         newest mark: what a child acquires is not its sibling's.
         """
-        if this_task() is None:
-            number = next(_numbers)
-            self.marks.append(number)
-            kept = [mark for mark in _marks.get() if _is_active(mark[1]())]
-            _marks.set((*kept, (number, weakref.ref(self))))
+        number = next(_numbers)
+        self.marks.append(number)
+        kept = _marks.get()
+        if len(kept) > 8:  # those that are over go
+            kept = tuple([mark for mark in kept if _is_active(mark[1]())])
+        _marks.set((*kept, (number, weakref.ref(self))))
 
     def is_marked(self) -> bool:
         """Tell whether the calling thread's context has the newest mark; a task needs none."""
@@ -209,8 +221,37 @@ class Hold:
             self.reason = reason
             self.state = to
         if to is not State.RELEASING:
-            _forget(self)
+            self._leave_registers()
         return True
+
+    def _leave_registers(self) -> None:
+        """Be found no more, neither by the holder nor by the watchdog."""
+        with _mutex:
+            ref = _registry.get(self.index)
+            if ref is not None and ref() is self:
+                del _registry[self.index]
+                if _bound > 64 and len(_registry) < _bound // 8:
+                    _resize()
+        self.unwatch()
+
+    def begin_release(self) -> bool:
+        """Go from ACTIVE to RELEASING; False where the release ends a nested acquisition only.
+
+        And where a transaction keeps the hold, or it is over.
+        """
+        with self.mutex:
+            if self.state is not State.ACTIVE or self.count != 1:
+                return False
+            if self.deferred is not None or self.bound is not None:
+                return False
+            self.state = State.RELEASING
+        return True
+
+    def unwatch(self) -> None:
+        """Have the watchdog not look at it when it was said."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry[0].pop(entry[1], None)
 
     def leave(self, before: State, to: State, reason: str) -> bool:
         """Go to a last state without a release of which anybody is told, and tell of that."""
@@ -240,7 +281,7 @@ class Hold:
 
     def tell(self, signal: Signal, *, ends: bool = True, **facts: Any) -> Tell:
         """Return the step that sends a signal; with what ``ends`` listeners are given the hold."""
-        token = self.granted.fencing_token if self.backend.supports_fencing else None
+        token = self.fencing_token if self.backend.supports_fencing else None
         given = {"name": self.claim.name, "fencing_token": token, **facts}
         return Tell(signal, self.backend.alias, given, self.label, self if ends else None)
 
@@ -283,7 +324,7 @@ class Hold:
 
     def lapse(self) -> bool:
         """Lose the lease if its time is up or its transaction undone; tell whether it is lost."""
-        bound = self.granted.bound
+        bound = self.bound
         if bound is not None and bound.undone():
             self.lose("the transaction that it was part of was rolled back")
         else:
@@ -311,23 +352,22 @@ _mutex = threading.RLock()  # a finalizer may come while its thread is inside
 _bound = 64  # entries after which those are taken out that refer to nothing any more
 
 
-def _enter(hold: Hold) -> None:
-    global _bound
-    with _mutex:
-        _registry[hold.index] = weakref.ref(hold)
-        if len(_registry) > _bound:
-            for each, ref in list(_registry.items()):
-                if ref() is None:
-                    _registry.pop(each, None)
-            _bound = max(64, 2 * len(_registry))
+def _sweep() -> None:
+    """Take out the holds to which nothing refers any more."""
+    for each, ref in list(_registry.items()):
+        if ref() is None:
+            _registry.pop(each, None)
+    _resize()
 
 
-def _forget(hold: Hold) -> None:
-    """Take out a hold that is over, so that only dropped ones are left to be swept."""
-    with _mutex:
-        ref = _registry.get(hold.index)
-        if ref is not None and ref() is hold:
-            del _registry[hold.index]
+def _resize() -> None:
+    """Give back the memory of a peak, which a dict keeps when its entries are taken out."""
+    global _bound, _registry
+    old = _registry
+    _registry = dict(old)
+    for index in old.keys() - _registry.keys():  # what a finalizer has entered in between
+        _registry.setdefault(index, old[index])
+    _bound = max(64, 2 * len(_registry))
 
 
 def take_dropped(index: Index) -> bool:

@@ -67,7 +67,6 @@ def place_of(function: object) -> Place:
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
-@functools.lru_cache(1024)
 def _is_inside(file: str) -> bool:
     """Tell whether a file is of this package, or of the event loop's code."""
     if file.startswith(_HERE) and f"{os.sep}testing{os.sep}" not in file:
@@ -75,13 +74,20 @@ def _is_inside(file: str) -> bool:
     return any(part in file for part in _LOOPS)
 
 
+_inside: dict[str, bool] = {}  # what was asked already: a program has so many files
+
+
 def _site() -> Place:
     """Return file, line and function of the nearest caller outside of what `_is_inside` tells."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if not _is_inside(code.co_filename):
-            return code.co_filename, frame.f_lineno, code.co_qualname
+        file = code.co_filename
+        inside = _inside.get(file)
+        if inside is None:
+            inside = _inside[file] = _is_inside(file)
+        if not inside:
+            return file, frame.f_lineno, code.co_qualname
         frame = frame.f_back
     return NOWHERE
 

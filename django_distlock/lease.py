@@ -17,13 +17,20 @@ from .exceptions import (
     UnsupportedOperationError,
 )
 from .fence import Fence, Saves
-from .flow import Flow, Granted
+from .flow import Attempt, Flow
 from .handler import locks
 from .held import Hold, State
 from .signals import Tell, heard, lock_attached
 from .transactions import Ask, open_transactions
-from .upkeep import free, keep_until_ended, renew_hold
-from .values import Claim, Sequencer
+from .upkeep import (
+    aask_release,
+    ask_release,
+    free,
+    keep_until_ended,
+    renew_hold,
+    send_release,
+)
+from .values import Claim, Grant, Sequencer
 from .watchdog import abandon, watchdog
 from .worker import callbacks
 
@@ -72,7 +79,7 @@ class Lease(Saves):
             raise UnsupportedOperationError(
                 "This backend has no fencing tokens", name=self.name, alias=self.alias
             )
-        return self._hold.granted.fencing_token
+        return self._hold.fencing_token
 
     @property
     def sequencer(self) -> Sequencer:
@@ -174,16 +181,46 @@ class Lease(Saves):
         when it was released before, LockBackendError when the store failed (call it again, or
         leave the lock to its ttl: it is not renewed any more).
         """
-        flow.run(self._release())
+        ahead = self._ask_release()
+        if ahead is not True:
+            flow.run(self._release(ahead))
 
     async def arelease(self) -> None:
         """Release as `release`."""
-        await flow.arun(self._release())
+        ahead = await self._aask_release()
+        if ahead is not True:
+            await flow.arun(self._release(ahead))
 
-    def _release(self) -> Flow[None]:
+    def _ask_release(self) -> Attempt | bool:
+        """Release by one plain call, as most are; else what the flow has to go on from."""
+        if self._done:
+            return False
+        try:
+            ahead = ask_release(self._hold)
+            self._done = ahead is True
+        except BaseException:
+            self._drop()  # interrupted: whoever asked for the release has gone
+            raise
+        return ahead
+
+    async def _aask_release(self) -> Attempt | bool:
+        if self._done:
+            return False
+        try:
+            ahead = await aask_release(self._hold)
+            self._done = ahead is True
+        except BaseException:
+            self._drop()
+            raise
+        return ahead
+
+    def _release(self, ahead: Attempt | bool = False) -> Flow[None]:
+        hold = self._hold
+        if isinstance(ahead, Attempt):
+            yield from self._finish(send_release(hold, first=ahead))
+            return
         if self._done:
             self._not_held()
-        hold = self._hold
         if hold.state is State.LOST:
             self._done = True
             raise hold.lost_error()  # to each of nested blocks: each did work that may be void
@@ -191,19 +228,27 @@ class Lease(Saves):
             self._not_held()
         # A grant inside a TestCase's transaction is seen by nobody else: it is freed at once, as a
         # release after the block's end could fall into the next test, and be undone with it.
-        bound = hold.granted.bound
+        bound = hold.bound
         in_testcase = bound is not None and bound.in_testcase
         judged = hold.backend.conf.in_transaction == "hold" and not in_testcase
+        if hold.count <= 1 and hold.deferred is None and judged:
+            yield from self._finish(self._defer_and_free())
+        else:
+            yield from self._finish(free(hold))
+
+    def _finish(self, release: Flow[None]) -> Flow[None]:
         try:
-            if hold.count <= 1 and hold.deferred is None and judged:
-                yield Ask(self._defer)
-            yield from free(hold)
+            yield from release
         except (LockNotHeldError, LockBackendError):
             raise
         except BaseException:
             self._drop()  # cancelled or interrupted: whoever asked for the release has gone
             raise
         self._done = True
+
+    def _defer_and_free(self) -> Flow[None]:
+        yield Ask(self._defer)
+        yield from free(self._hold)
 
     def _defer(self) -> None:
         blocks, by_hand = open_transactions()
@@ -230,7 +275,9 @@ class Lease(Saves):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        flow.run(self._leave(exc))
+        ahead = self._done or self._ask_release()
+        if ahead is not True:
+            flow.run(self._leave(exc, ahead))
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -242,14 +289,16 @@ class Lease(Saves):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        await flow.arun(self._leave(exc))
+        ahead = self._done or await self._aask_release()
+        if ahead is not True:
+            await flow.arun(self._leave(exc, ahead))
 
-    def _leave(self, body_error: BaseException | None) -> Flow[None]:
+    def _leave(self, body_error: BaseException | None, ahead: Attempt | bool = False) -> Flow[None]:
         """Release at the end of a block: the body's error wins over ours, which is logged."""
         if self._done or self._hold.state is State.DETACHED:
             return  # released or handed over in the body, on purpose
         try:
-            yield from self._release()
+            yield from self._release(ahead)
         except (LockNotHeldError, LockBackendError) as error:
             if isinstance(error, LockBackendError):
                 self._drop()  # nobody will call release again
@@ -286,14 +335,14 @@ class Lease(Saves):
         """
         self.check()
         hold = self._hold
-        kept = hold.granted.bound is not None or hold.deferred is not None
+        kept = hold.bound is not None or hold.deferred is not None
         if hold.count > 1 or kept:
             why = "taken more than once" if hold.count > 1 else "part of an open transaction"
             raise LockNotHeldError(f"Not detached: it is {why}", name=self.name, alias=self.alias)
         if not hold.leave(State.ACTIVE, State.DETACHED, "it was detached"):
             self._not_held()
         self._done = True
-        claim, token = hold.claim, hold.granted.fencing_token
+        claim, token = hold.claim, hold.fencing_token
         options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
         fields = [self.alias, claim.name, claim.owner, claim.ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
@@ -335,7 +384,8 @@ class Lease(Saves):
         hold = Hold(
             backend,
             claim,
-            Granted(token, now + ttl),
+            Grant(token, ttl),
+            deadline=now + ttl,
             acquired=now - held_for,
             renewing=bool(renewing),
             max_hold=max_hold,

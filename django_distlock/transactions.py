@@ -29,8 +29,10 @@ __all__ = [
     "Ask",
     "Block",
     "Ending",
+    "any_open",
     "is_pending",
     "kept",
+    "may_be_elsewhere",
     "of_testcase",
     "on_end",
     "open_transactions",
@@ -88,6 +90,29 @@ def open_transactions() -> tuple[list[Block], bool]:
     return blocks, by_hand
 
 
+def any_open() -> bool:
+    """Tell whether this thread may have a transaction open, at less cost than which."""
+    own = getattr(getattr(connections, "_connections", None), "_storage", None)
+    if type(own) is threading.local and not own.__dict__ and asyncio._get_running_loop() is None:
+        return False
+    for connection in _of_this_thread():
+        if connection.in_atomic_block:
+            return True
+        if connection.connection is not None and not connection.autocommit:
+            return True
+    return False
+
+
+def may_be_elsewhere() -> bool:
+    """Tell, on an event loop, whether another thread may have the transactions of the caller.
+
+    Only synchronous code above us (`async_to_sync`) can have one open: Django forbids `atomic()` on
+    the event loop.
+    """
+    above = getattr(AsyncToSync.executors, "current", None)
+    return above is not None or bool(AsyncToSync.loop_thread_executors)
+
+
 def _of_this_thread() -> Sequence[BaseDatabaseWrapper]:
     """Return the connections that this thread has made; every release asks for them.
 
@@ -142,11 +167,8 @@ class Ask:
         return self.function()
 
     async def ado(self) -> object:
-        # Only synchronous code above us (`async_to_sync`) can have a transaction open: Django
-        # forbids `atomic()` on the event loop. Without such code the hop to its thread is saved.
-        above = getattr(AsyncToSync.executors, "current", None)
-        if above is None and not AsyncToSync.loop_thread_executors:
-            return self.function()
+        if not may_be_elsewhere():
+            return self.function()  # the hop to another thread is saved
         return await sync_to_async(self.function, thread_sensitive=True)()
 
 
@@ -263,9 +285,8 @@ class _Together:
 _pending: dict[int, dict[tuple[Hashable, ...], _Together]] = {}
 
 
-def is_pending() -> bool:
-    """Tell cheaply whether `sweep` may have anything to do."""
-    return bool(_pending)
+is_pending: Callable[[], object] = _pending.__len__
+"""Tell cheaply whether `sweep` may have anything to do."""
 
 
 def sweep() -> None:

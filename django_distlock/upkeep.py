@@ -6,14 +6,22 @@ import logging
 
 from . import flow
 from .exceptions import LockBackendError, LockNotHeldError
-from .flow import Flow, drift
+from .flow import Attempt, Flow, drift
 from .held import Hold, State
-from .signals import Tell, heard, lock_failed, lock_released, lock_renewed
-from .transactions import Block, Ending
+from .signals import Tell, heard, listeners, lock_failed, lock_released, lock_renewed
+from .transactions import Block, Ending, any_open, may_be_elsewhere
 from .values import Claim
 from .watchdog import abandon, watchdog, worker_of
 
-__all__ = ["failed", "free", "keep_until_ended", "renew_hold"]
+__all__ = [
+    "aask_release",
+    "ask_release",
+    "failed",
+    "free",
+    "keep_until_ended",
+    "renew_hold",
+    "send_release",
+]
 
 logger = logging.getLogger("django_distlock")
 
@@ -51,6 +59,48 @@ def renew_hold(hold: Hold, ttl: float | None) -> Flow[bool]:
     return True
 
 
+def ask_release(hold: Hold) -> Attempt | bool:
+    """Release by one plain call, where that is all that is to be done.
+
+    True: it is released. False: nothing was begun. Else it is RELEASING, and a flow has to go on
+    from what the call has come to: see `send_release`.
+    """
+    if (hold.backend.conf.in_transaction == "hold" and any_open()) or not hold.begin_release():
+        return False
+    try:
+        ours = hold.backend.call("release", hold.claim, name=hold.claim.name)
+    except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+        return Attempt(0.0, error=error)
+    return _answered(hold, ours)
+
+
+async def aask_release(hold: Hold) -> Attempt | bool:
+    """Release as `ask_release`, on the event loop."""
+    judged = hold.backend.conf.in_transaction == "hold"
+    if (judged and (may_be_elsewhere() or any_open())) or not hold.begin_release():
+        return False
+    try:
+        ours = await flow.ask(hold.backend, "release", hold.claim, name=hold.claim.name)
+    except GeneratorExit:
+        raise  # no event loop drives us any more
+    except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+        return Attempt(0.0, error=error)
+    return _answered(hold, ours)
+
+
+def _answered(hold: Hold, ours: bool) -> Attempt | bool:
+    if not ours or lock_released.receivers or listeners:
+        return Attempt(0.0, ours)
+    hold.move(State.RELEASING, State.RELEASED)
+    if logger.isEnabledFor(logging.DEBUG):
+        _said(hold)
+    return True
+
+
+def _said(hold: Hold) -> None:
+    logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
+
+
 def free(hold: Hold) -> Flow[None]:
     """Release in the store, unless a nested acquisition or a transaction keeps the hold.
 
@@ -61,7 +111,7 @@ def free(hold: Hold) -> Flow[None]:
             return
         moved = hold.move(State.ACTIVE, State.RELEASING)
     if moved:
-        yield from _send_release(hold)
+        yield from send_release(hold)
         return
     if hold.state is State.LOST:
         raise hold.lost_error()
@@ -70,11 +120,16 @@ def free(hold: Hold) -> Flow[None]:
     )
 
 
-def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
-    """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone."""
+def send_release(
+    hold: Hold, *, may_be_gone: bool = False, first: Attempt | None = None
+) -> Flow[None]:
+    """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone.
+
+    ``first`` is what came of a call that was made already.
+    """
     hold.renewing = False
     try:
-        ours = yield from flow.insist(hold.backend, "release", hold.claim)
+        ours = yield from flow.insist(hold.backend, "release", hold.claim, first=first)
     except LockBackendError as error:
         hold.unsure = True
         hold.move(State.RELEASING, State.ACTIVE)
@@ -92,7 +147,7 @@ def _send_release(hold: Hold, *, may_be_gone: bool = False) -> Flow[None]:
             raise hold.lost_error()
         return  # given up meanwhile: the other one of two releases found it
     hold.move(State.RELEASING, State.RELEASED)
-    logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
+    _said(hold)
     if heard(lock_released):
         yield hold.tell(lock_released, held_for=hold.held_for())
 
@@ -105,7 +160,7 @@ def failed(hold: Hold, action: str, error: LockBackendError) -> Tell:
 
 def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
     """Release ``hold`` when the transactions have ended, by commit or by rollback."""
-    bound = hold.granted.bound
+    bound = hold.bound
 
     def here() -> None:
         with hold.mutex:  # else it could be taken again in between: see Lock._again
@@ -117,7 +172,7 @@ def keep_until_ended(hold: Hold, blocks: list[Block]) -> None:
             hold.leave(State.RELEASING, State.RELEASED, "the test that it was part of is over")
             return
         try:
-            flow.run(_send_release(hold, may_be_gone=bound is not None))
+            flow.run(send_release(hold, may_be_gone=bound is not None))
         except LockBackendError as error:
             hold.leave(State.ACTIVE, State.RELEASED, "the store failed at its release")
             logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .text import shown
 
@@ -89,8 +89,7 @@ class Note:
         return cls(Holder(host, pid, *others), metadata if isinstance(metadata, dict) else {})
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """One acquisition, from its first attempt to its release: the same value for every call.
 
     The owner is drawn before the first attempt, so that a repeated, late or unanswered call is
@@ -99,9 +98,12 @@ class Claim:
 
     name: str
     key: str
-    owner: str = field(repr=False)
+    owner: str
     ttl: float
-    note: str = field(default="", repr=False)
+    note: str = ""
+
+    def __repr__(self) -> str:  # the owner is a secret
+        return f"Claim(name={self.name!r}, key={self.key!r}, ttl={self.ttl!r})"
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -125,8 +127,7 @@ class Bound(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The store's yes: the fencing token, and for how many seconds from the asking it holds.
 
     ``bound`` is set when the grant was written inside the caller's own transaction: nobody else

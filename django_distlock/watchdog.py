@@ -38,67 +38,96 @@ PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's
 STEPS = 20  # of that third: those due in the same step are renewed together, at its beginning
 
 
-_Entry: TypeAlias = "tuple[float, int, weakref.ref[Hold], tuple[Index, Claim, str, bool]]"
-"""When it is due, its number, the hold, and what is to be known of a hold that is gone."""
+Entry: TypeAlias = "tuple[weakref.ref[Hold], Index, Claim, str, bool]"
+"""A hold, and what is to be known of one that is gone: where it was found, whether it renewed."""
 
 
 class Schedule:
-    """When each hold is to be renewed or given up: pure, told the time by its caller."""
+    """When each hold is to be renewed or given up: pure, told the time by its caller.
+
+    The holds of one time stand in one bucket, from which a hold is taken when it is over: most
+    locks are released long before they are due.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[_Entry] = []
+        self._buckets: dict[float, dict[int, Entry]] = {}
+        self._times: list[float] = []  # a heap of the times, also of buckets taken out since
         self._order = itertools.count()
-        self._bound = 64
+        self._bound = 64  # times after which the empty buckets are taken out
 
     def add(self, hold: Hold, due: float) -> bool:
-        """Look at ``hold`` at ``due``, not when it was said before; tell if it is the next."""
-        hold.entry = number = next(self._order)
-        heap = self._heap
-        # What is part of a transaction ends with it, whoever has the lease.
-        renewed = hold.renewing and hold.granted.bound is None
-        what = (hold.index, hold.claim, hold.backend.alias, renewed)
-        heapq.heappush(heap, (due, number, weakref.ref(hold), what))
-        soonest = heap[0][1] == number
-        if len(heap) > self._bound:
-            self._sweep()
+        """Look at ``hold`` at ``due``, not when it was said before; tell if that is the soonest."""
+        hold.unwatch()
+        soonest = False
+        bucket = self._buckets.get(due)
+        if bucket is None:
+            soonest = not self._times or due < self._times[0]
+            bucket = self._new_bucket(due)
+        number = next(self._order)
+        # What is part of a transaction ends with it, whichever process has the lease.
+        renewed = hold.renewing and hold.bound is None
+        bucket[number] = (weakref.ref(hold), hold.index, hold.claim, hold.backend.alias, renewed)
+        hold.entry = bucket, number
         return soonest
 
+    def _new_bucket(self, due: float) -> dict[int, Entry]:
+        if len(self._times) >= self._bound:
+            self._sweep()
+        made: dict[int, Entry] = {}
+        bucket = self._buckets.setdefault(due, made)
+        if bucket is made:  # else a finalizer has come in between
+            heapq.heappush(self._times, due)
+        return bucket
+
     def _sweep(self) -> None:
-        # Released holds stay in the heap until due; now and then all of them are taken out.
-        old, self._heap = self._heap, []  # what a finalizer adds meanwhile is kept
-        self._heap += [entry for entry in old if _watched(entry) is not None]
-        heapq.heapify(self._heap)
-        self._bound = max(64, 2 * len(self._heap))
+        """Take out the empty buckets, and what was dropped of the others."""
+        for due in list(self._buckets):
+            self._clear(self._buckets[due])
+            if not self._buckets[due]:
+                del self._buckets[due]
+        self._times = []  # what a finalizer adds meanwhile stands in it, perhaps twice
+        self._times += self._buckets
+        heapq.heapify(self._times)
+        # Of the holds too, which are all looked at here.
+        self._bound = max(64, 2 * len(self._times), len(self) // 4)
+
+    def _clear(self, bucket: dict[int, Entry]) -> None:
+        for number, entry in list(bucket.items()):
+            if _held(entry) is None:
+                bucket.pop(number, None)
 
     def trim(self) -> None:
-        """Take out what is first but was released, so that what is next due is still watched."""
-        while self._heap:
-            first = heapq.heappop(self._heap)
-            if _watched(first) is not None:
-                heapq.heappush(self._heap, first)  # a finalizer may have added another meanwhile
+        """Take out what comes first but is over, so that what is next due is still held."""
+        while self._times:
+            bucket = self._buckets.get(self._times[0], {})
+            self._clear(bucket)
+            if bucket:
                 break
-        self._bound = min(self._bound, max(64, 2 * len(self._heap)))
+            self._buckets.pop(heapq.heappop(self._times), None)
+        self._bound = min(self._bound, max(64, 2 * len(self._times)))
 
     def next_due(self) -> float | None:
         """Return when something is due, or None when nothing is watched."""
-        return self._heap[0][0] if self._heap else None
+        return self._times[0] if self._times else None
 
     def due(self, now: float) -> list[Hold]:
         """Take out and return the holds that are due."""
-        holds = []
-        while self._heap and self._heap[0][0] <= now:
-            hold = _watched(heapq.heappop(self._heap))
-            if hold is not None:
-                holds.append(hold)
+        holds: list[Hold] = []
+        while self._times and self._times[0] <= now:
+            bucket = self._buckets.pop(heapq.heappop(self._times), {})
+            holds += filter(None, map(_held, list(bucket.values())))
         return holds
 
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
 
-def _watched(entry: _Entry) -> Hold | None:
-    """Return the hold of an entry, unless it is over or has an entry made since."""
-    _, number, ref, (index, claim, alias, renewing) = entry
+
+def _held(entry: Entry) -> Hold | None:
+    """Return the hold of an entry, unless it is over."""
+    ref, index, claim, alias, renewing = entry
     hold = ref()
     if hold is not None:
-        return hold if hold.state is State.ACTIVE and hold.entry == number else None
+        return hold if hold.state is State.ACTIVE else None
     # Found here, not by a finalizer: in those an interruption is lost.
     if take_dropped(index) and renewing:
         try:
@@ -121,7 +150,7 @@ def _tell_of_drop(claim: Claim, alias: str) -> None:
 
 def wants_renewal(hold: Hold, now: float) -> bool:
     """Tell whether the watchdog may renew ``hold`` now; say in the log why it no longer does."""
-    bound = hold.granted.bound
+    bound = hold.bound
     if not hold.renewing or (bound is not None and bound.open()):
         return False  # what is written in an open transaction, only its own connection can renew
     if hold.backend.place() != hold.place:

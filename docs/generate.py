@@ -128,6 +128,7 @@ def flags(*_: str) -> str:
         ("`counts_waiters`", lambda b: _yes(b.counts_waiters)),
         ("`cleans`", lambda b: _yes(b.cleans)),
         ("`native_async`", lambda b: _yes(b.native_async)),
+        ("`never_blocks`", lambda b: _yes(b.never_blocks)),
         ("`thread_sensitive`", lambda b: _yes(b.thread_sensitive)),
         ("`hands_over`", lambda b: _yes(b.hands_over)),
         ("`queues`", lambda b: _yes(b.queues)),

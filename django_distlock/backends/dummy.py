@@ -22,6 +22,7 @@ class DummyBackend(BaseLockBackend):
     scope = "process"
     exclusive = False
     cleans = True
+    never_blocks = True
     _tokens: ClassVar[Iterator[int]] = itertools.count(time.time_ns() // 1000)
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:

@@ -22,7 +22,7 @@ class _Row:
     name: str
     owner: str
     token: int
-    acquired: datetime  # of the wall clock, as is all that is only for people
+    acquired: float  # by the wall clock, as is all that is only for people
     expires: float  # on this backend's clock
     note: str
 
@@ -45,6 +45,7 @@ class LocMemBackend(BaseLockBackend):
 
     scope = "process"
     cleans = True
+    never_blocks = True
     grace: ClassVar[float] = 0.2
     _spaces: ClassVar[dict[str, _Space]] = {}
 
@@ -61,8 +62,9 @@ class LocMemBackend(BaseLockBackend):
             if row is not None and row.owner != claim.owner and row.expires > now:
                 return Refusal(row.expires - now, row.note)
             if row is None or row.owner != claim.owner:
-                space.top = max(space.top + 1, time.time_ns() // 1000)
-                row = _Row(claim.name, claim.owner, space.top, datetime.now(UTC), 0.0, claim.note)
+                acquired = time.time()
+                space.top = max(space.top + 1, int(acquired * 1e6))
+                row = _Row(claim.name, claim.owner, space.top, acquired, 0.0, claim.note)
                 space.rows[claim.key] = row
             row.expires = now + claim.ttl
             return Grant(row.token, claim.ttl)
@@ -75,11 +77,12 @@ class LocMemBackend(BaseLockBackend):
             return row is not None
 
     def release(self, claim: Claim) -> bool:
-        with self._space.mutex:
-            row = self._owned(claim)
-            if row is not None:
-                del self._space.rows[claim.key]
-            return row is not None
+        space = self._space
+        with space.mutex:
+            if self._owned(claim) is None:
+                return False
+            del space.rows[claim.key]
+            return True
 
     def _owned(self, claim: Claim) -> _Row | None:
         row = self._space.rows.get(claim.key)
@@ -119,7 +122,7 @@ class LocMemBackend(BaseLockBackend):
             name=row.name,
             holder=note.holder,
             fencing_token=row.token,
-            acquired_at=row.acquired,
+            acquired_at=datetime.fromtimestamp(row.acquired, UTC),
             expires_at=datetime.fromtimestamp(wall + (row.expires - now), UTC),
             metadata=note.metadata,
             owner=row.owner,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import ClassVar
 
 from .. import flow, held
@@ -29,6 +28,8 @@ class MemoryBackend(LocMemBackend):
     """Locks in memory by the same contract, in a space that outlives the backend."""
 
     _spaces: ClassVar[dict[str, _Space]] = {}  # not those of the project's own LocMemBackends
+
+    never_blocks = True
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class MemoryBackend(LocMemBackend):
         _finish_renewals(self)
         with self._space.mutex:
             for row in self._space.rows.values():
-                row.acquired -= timedelta(seconds=seconds)
+                row.acquired -= seconds
                 row.expires -= seconds
             holds = list(held.every(self))
             for hold in holds:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -83,7 +82,7 @@ def test_held_shows_the_line_in_its_order(opened: Opener, server: Consul) -> Non
     """Show who waits, the first one first; the holder is none of them, however it got the lock."""
     backend = opened(server.url)
     notes = [Note(Holder(host=f"host-{number}", pid=number)).dumps() for number in range(4)]
-    some = [replace(claim(backend, "a"), note=note) for note in notes]
+    some = [claim(backend, "a")._replace(note=note) for note in notes]
     for each in some:
         backend.try_acquire(each, 1.0)
     for number in range(3):

@@ -109,7 +109,7 @@ class TokenlessBackend(LocMemBackend):
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         answer = super().try_acquire(claim, limit)
-        return replace(answer, fencing_token=0) if isinstance(answer, Grant) else answer
+        return answer._replace(fencing_token=0) if isinstance(answer, Grant) else answer
 
     def inspect(self, name: str) -> LockInfo | None:
         info = super().inspect(name)

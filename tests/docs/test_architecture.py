@@ -26,7 +26,7 @@ def test_the_way_to_the_sql_is_that_of_the_page() -> None:
         r"^\d\. \[`[^`]+`\]\(\.\./\.\./django_distlock/([\w/]+\.py)\)", section, re.M
     )
     assert len(steps) == 5
-    names = ["_obtain", "acquire", "call", "try_acquire", "attempt"]
+    names = ["_obtain_now", "run", "call", "try_acquire", "attempt"]
     for name, text in zip(names, re.split(r"^\d\. ", section, flags=re.M)[1:], strict=True):
         assert re.search(rf"`(\w+\.)?{name}`", text), f"{name} is not named"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 from django_distlock import flow
-from django_distlock.flow import LEAST_PATIENCE, Call, Granted, Pause, drift
+from django_distlock.flow import LEAST_PATIENCE, Attempt, Call, Granted, Pause, drift
 from django_distlock.values import Claim, Grant, Refusal
 
 from .tools import VirtualClock
@@ -27,6 +28,7 @@ class NoStore:
     command_timeout: float = 5.0
     least_patience: float = LEAST_PATIENCE
     alias: str = "test"
+    never_blocks: bool = False
     clock: VirtualClock = field(default_factory=VirtualClock)
 
     def is_contended(self, claim: Claim) -> bool:
@@ -43,7 +45,12 @@ class NoStore:
 
 
 class ByHand:
-    """A flow of acquiring, stopped at a step; `answer` and `fail` carry it to the next."""
+    """A flow of acquiring, stopped at a step; `answer` and `fail` carry it to the next.
+
+    With ``ahead`` the first attempt is made before the flow begins, as it is in most cases.
+    """
+
+    ahead: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -60,7 +67,8 @@ class ByHand:
         self.steps: list[Call] = []
         self.result: Granted | Refusal | None = None
         self.error: BaseException | None = None
-        self.flow = flow.acquire(
+        self._begin = partial(
+            flow.acquire,
             self.store,
             CLAIM,
             until=None if wait is None else self.began + wait,
@@ -68,7 +76,13 @@ class ByHand:
             delays=repeat(0.02) if delays is None else delays,
             abandon=self.abandoned.append,
         )
-        self._go(None, None)
+        self.flow: flow.Flow[Granted | Refusal] | None = None
+        if self.ahead:
+            limit = flow.patience(self.store, wait)
+            self.steps.append(Call(self.store, "try_acquire", (CLAIM, limit), "n"))
+        else:
+            self.flow = self._begin()
+            self._go(None, None)
 
     @property
     def over(self) -> bool:
@@ -98,6 +112,13 @@ class ByHand:
         self.clock.advance(took)
         return self._go(None, error)
 
+    def close(self) -> None:
+        """Drive the flow no more."""
+        if self.flow is None:  # closed while it awaited the first attempt
+            self.fail(GeneratorExit())
+        else:
+            self.flow.close()
+
     def grant(self, token: int = 1, *, ttl: float = TTL, took: float = 0.0) -> ByHand:
         """Have the store grant."""
         return self.answer(Grant(token, ttl), took=took)
@@ -119,6 +140,9 @@ class ByHand:
         return self
 
     def _go(self, value: Any, error: BaseException | None) -> ByHand:
+        if self.flow is None:
+            self.flow = self._begin(first=Attempt(self.began, value, error))
+            value = error = None
         try:
             step = self.flow.throw(error) if error is not None else self.flow.send(value)
         except StopIteration as stop:

@@ -31,7 +31,8 @@ def dropped(
 
     def watched() -> bool:
         with watchdog._mutex:
-            return any(backend.alias in what for *_, what in watchdog._schedule._heap)
+            buckets = watchdog._schedule._buckets.values()
+            return any(backend.alias in entry for each in buckets for entry in each.values())
 
     assert eventually(lambda: not watched())
     assert eventually(lambda: len(told()) >= expected)

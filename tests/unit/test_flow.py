@@ -25,6 +25,12 @@ from .steps import CLAIM, TTL, ByHand, NoStore
 from .test_held import Transaction
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["", "ahead"])
+def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the first attempt in the flow, or ahead of it."""
+    monkeypatch.setattr(ByHand, "ahead", request.param)
+
+
 def test_granted_at_once() -> None:
     drive = ByHand().expect("try_acquire").grant(7)
     assert drive.result == Granted(7, drive.deadline(drive.began))
@@ -259,12 +265,12 @@ def test_a_short_command_timeout_wins() -> None:
 # -- insisting ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("given", "patience"), [({}, 5.0), ({"patience": 2.0}, 2.0)])
+@pytest.mark.parametrize(("given", "patience"), [(None, 5.0), (2.0, 2.0)])
 def test_insisting_asks_again_after_conflicts_until_its_patience_ends(
-    given: dict[str, float], patience: float
+    given: float | None, patience: float
 ) -> None:
     store = NoStore()
-    steps: flow.Flow[bool] = insist(store, "renew", CLAIM, **given)
+    steps: flow.Flow[bool] = insist(store, "renew", CLAIM, patience=given)
     began, asked = store.clock(), next(steps)
 
     def conflicts(asked: Step) -> None:

@@ -25,6 +25,12 @@ ENDS: list[Callable[[], BaseException]] = [
 IDS = ["KeyboardInterrupt", "SystemExit", "CancelledError", "RuntimeError", "TimeoutError"]
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["", "ahead"])
+def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the first attempt in the flow, or ahead of it."""
+    monkeypatch.setattr(ByHand, "ahead", request.param)
+
+
 def at_first_try() -> ByHand:
     return ByHand(wait=60.0).expect("try_acquire")
 
@@ -111,13 +117,13 @@ def test_a_flow_that_nobody_drives_any_more_hands_its_claim_on(
     stopped: Callable[[], ByHand],
 ) -> None:
     drive = stopped()
-    drive.flow.close()
+    drive.close()
     assert drive.abandoned == [CLAIM]
 
 
 def test_a_flow_that_is_dropped_while_it_withdraws_hands_its_claim_on() -> None:
     drive = at_first_try().fail(KeyboardInterrupt()).expect("release")
-    drive.flow.close()
+    drive.close()
     assert drive.abandoned == [CLAIM]
 
 
@@ -125,7 +131,7 @@ def test_a_flow_that_never_began_leaves_nothing_to_do() -> None:
     drive = ByHand()
     drive.abandoned.clear()
     assert drive.grant().over
-    drive.flow.close()
+    drive.close()
     assert drive.abandoned == []
 
 

@@ -28,6 +28,7 @@ LAYERS: list[set[str]] = [
     {"current"},
     {"decorators"},
     {"guard", "fenced", "requires", "rows"},
+    {"acquisition"},
     {"lock"},
     {"group", "instances"},
     {""},  # the package itself: the public names

@@ -164,7 +164,7 @@ def test_what_is_nested_or_in_a_transaction_is_not_detached(backend: UnitBackend
     with reentrant as lease, reentrant, pytest.raises(LockNotHeldError, match="more than once"):
         lease.detach()
     lease = take(backend, "b")
-    lease._hold.granted = lease._hold.granted._replace(bound=Transaction())
+    lease._hold.bound = Transaction()
     with pytest.raises(LockNotHeldError, match="open transaction"):
         lease.detach()
     lease.release()

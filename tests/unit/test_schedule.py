@@ -101,7 +101,18 @@ def test_what_is_over_is_swept_out_long_before_it_is_due(backend: UnitBackend) -
         hold = make_hold(backend, f"{number}")
         schedule.add(hold, 1e9)
         hold.move(State.ACTIVE, to=State.RELEASED)
-    assert len(schedule._heap) <= 128
+    assert len(schedule) <= 1
+    assert len(schedule._times) <= 64
+
+
+def test_times_at_which_nothing_is_held_any_more_are_swept_out(backend: UnitBackend) -> None:
+    schedule = Schedule()
+    for number in range(10_000):
+        hold = make_hold(backend, f"{number}")
+        schedule.add(hold, 1e9 + number)
+        hold.move(State.ACTIVE, to=State.RELEASED)
+    assert len(schedule._times) <= 64
+    assert len(schedule._buckets) <= 64
 
 
 def test_ten_thousand_holds_are_each_due_once(backend: UnitBackend) -> None:
@@ -112,7 +123,8 @@ def test_ten_thousand_holds_are_each_due_once(backend: UnitBackend) -> None:
     for sooner in (0.5, 0.25, 0.0):  # as if renewed twice
         for hold, due in zip(holds, times, strict=True):
             schedule.add(hold, due - sooner)
-    assert len(schedule._heap) <= 2 * len(holds) + 64
+    assert len(schedule) == len(holds)
+    assert len(schedule._times) <= 2 * len(holds) + 64
     seen: list[Hold] = []
     for now in range(0, 10_000, 100):
         seen += schedule.due(float(now))
@@ -232,15 +244,11 @@ def test_what_stands_in_an_open_transaction_waits_for_its_end(backend: UnitBacke
 
 def test_after_a_peak_it_sweeps_early_again(backend: UnitBackend) -> None:
     schedule = Schedule()
-    for number in range(1000):
-        hold = make_hold(backend, f"{number}")
-        schedule.add(hold, 1.0)
-        hold.move(State.ACTIVE, State.RELEASED)
-    kept = [make_hold(backend, f"kept {number}") for number in range(1000)]
-    for hold in kept:
-        schedule.add(hold, 2.0)
+    kept = [make_hold(backend, f"kept {number}") for number in range(2000)]
+    for due, hold in enumerate(kept):
+        schedule.add(hold, float(due))
     assert schedule._bound >= 1000
     for hold in kept:
         hold.move(State.ACTIVE, State.RELEASED)
     schedule.trim()
-    assert (len(schedule._heap), schedule._bound) == (0, 64)
+    assert (len(schedule._times), len(schedule._buckets), schedule._bound) == (0, 0, 64)

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from django_distlock import watchdog
 from django_distlock.exceptions import LockBackendError, LockNotHeldError
-from django_distlock.flow import Granted, drift, run
+from django_distlock.flow import drift, run
 from django_distlock.held import Hold, State
 from django_distlock.upkeep import free, renew_hold
 from django_distlock.values import Claim, Grant
@@ -182,9 +182,14 @@ class Upkeep(RuleBasedStateMachine):
         grant = self.store.try_acquire(claim, 1.0)
         if not isinstance(grant, Grant):
             return
-        granted = Granted(grant.fencing_token, asked + ttl - drift(ttl))
         hold = Hold(
-            self.store, claim, granted, acquired=asked, renewing=renewing, max_hold=max_hold
+            self.store,
+            claim,
+            grant,
+            deadline=asked + ttl - drift(ttl),
+            acquired=asked,
+            renewing=renewing,
+            max_hold=max_hold,
         )
         each = Mine(hold)
         hold.tell_when_lost(each.told.append)
@@ -305,9 +310,10 @@ class Upkeep(RuleBasedStateMachine):
     @invariant()
     def each_active_hold_is_watched_until_its_end(self) -> None:
         for each in self._active():
-            entries = [
-                due for due, number, *_ in self.dog._schedule._heap if number == each.hold.entry
-            ]
+            bucket, number = each.hold.entry or ({}, 0)
+            buckets = self.dog._schedule._buckets.items()
+            entries = [due for due, each_bucket in buckets if each_bucket is bucket]
+            assert number in bucket
             assert entries
             assert min(entries) <= max(each.hold.deadline, self.clock()) + 0.02
 

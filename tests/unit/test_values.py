@@ -151,6 +151,7 @@ def test_what_a_store_tells_has_no_other_attributes() -> None:
 def test_values_cannot_be_changed() -> None:
     values: list[Any] = [Claim("n", "k", "o", 1.0), Grant(1, 1.0), Refusal(), Holder(), Note()]
     for value in values:
-        for field in fields(value):
-            with pytest.raises(FrozenInstanceError):
-                setattr(value, field.name, None)
+        names = getattr(value, "_fields", None) or [each.name for each in fields(value)]
+        for name in names:
+            with pytest.raises(AttributeError):  # FrozenInstanceError is one
+                setattr(value, name, None)

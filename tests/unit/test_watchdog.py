@@ -162,7 +162,7 @@ def test_not_ours_is_a_loss_at_once(
         "alias": stage.backend.alias,
         "label": None,
         "name": "a",
-        "fencing_token": hold.granted.fencing_token,
+        "fencing_token": hold.fencing_token,
         "reason": hold.reason,
         "held_for": stage.clock() - hold.acquired,
     }

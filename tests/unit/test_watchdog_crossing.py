@@ -201,5 +201,5 @@ def test_a_renewal_is_told(stage: Stage) -> None:
     (given,) = facts
     assert given["sender"] == given["alias"] == stage.backend.alias
     assert given["name"] == "a"
-    assert given["fencing_token"] == hold.granted.fencing_token
+    assert given["fencing_token"] == hold.fencing_token
     assert given["deadline_in"] == pytest.approx(TTL - drift(TTL))

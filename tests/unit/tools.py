@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import AliasConf
-from django_distlock.flow import Granted
 from django_distlock.handler import locks
 from django_distlock.held import Hold
 from django_distlock.testing.memory import MemoryBackend
@@ -212,8 +211,16 @@ def make_hold(
     now = backend.clock()
     grant = backend.try_acquire(claim, 1.0)
     assert isinstance(grant, Grant)
-    granted = Granted(grant.fencing_token, now + ttl, bound)
-    return Hold(backend, claim, granted, acquired=now, renewing=renewing, max_hold=max_hold)
+    granted = Grant(grant.fencing_token, ttl, bound)
+    return Hold(
+        backend,
+        claim,
+        granted,
+        deadline=now + ttl,
+        acquired=now,
+        renewing=renewing,
+        max_hold=max_hold,
+    )
 
 
 def in_thread(function: Callable[[], T]) -> T:

@@ -156,7 +156,7 @@ class TableBackend(InDatabase):
                     self._rooms.refused(claim.key)
                     return replace(answer, queue=True)
             elif lent.in_transaction:
-                return replace(answer, bound=lent.bound())
+                return answer._replace(bound=lent.bound())
             return answer
 
         # The server itself keeps a short limit (the portable statements have none), but its answer

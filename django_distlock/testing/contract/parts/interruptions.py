@@ -65,7 +65,7 @@ class Interruptions(ContractBase):
                 elif not task.cancelled():
                     raise AssertionError(f"cancelled at step {step}: {task.exception()!r}")
                 step += 1
-            assert step > 2, "no suspension was seen"
+            assert step > 2 or self.backend().never_blocks, "no suspension was seen"
 
     # A connection that a driver was about to hand out is collected, and says so.
     @pytest.mark.filterwarnings("ignore::ResourceWarning")

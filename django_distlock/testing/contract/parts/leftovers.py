@@ -13,7 +13,7 @@ from ....flow import Flow, Granted, acquire
 from ....values import Claim, Refusal
 from ...taps import Gate, failing, tap
 from ...worlds import Cancelled, TaskWorld, World, until
-from ..base import ContractBase, only
+from ..base import ContractBase, lacks, only
 
 __all__ = ["Leftovers"]
 
@@ -173,6 +173,7 @@ class Leftovers(ContractBase):
         await a.release(lease)
         await self._free(tasks, name)
 
+    @lacks("never_blocks")
     async def test_a_cancellation_while_the_store_answers(self, tasks: TaskWorld) -> None:
         """Give a grant back that comes when its task was cancelled, even twice."""
         a = tasks.actor()
@@ -194,6 +195,7 @@ class Leftovers(ContractBase):
                         await asking
                 await self._free(tasks, name)
 
+    @lacks("never_blocks")
     async def test_a_cancellation_while_the_store_frees(self, tasks: TaskWorld) -> None:
         """Free the lock also when the task was cancelled in the middle of the release."""
         a = tasks.actor()

@@ -1,0 +1,331 @@
+"""One acquisition of a lock, from its options to the lease.
+
+Most locks are free, and held by nobody of this process: then one plain call to the store does it.
+What needs more than that (a wait, an own hold, an open transaction, receivers of signals) is the
+flow's, which goes on from what that call has come to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import flow, held, transactions
+from .durations import UNSET, Duration, Unset, Wait, check_ttl
+from .exceptions import (
+    AlreadyHeldError,
+    InvalidLockError,
+    LockBackendError,
+    LockInTransactionError,
+    LockNotAcquiredError,
+    LockTimeoutError,
+)
+from .flow import Attempt, Flow, Granted
+from .handler import locks
+from .held import Hold, State
+from .holder import this_note
+from .lease import Lease
+from .signals import Tell, heard, listeners, lock_acquired, lock_contended, lock_failed
+from .transactions import Ask, is_pending, open_transactions
+from .upkeep import free, renew_hold
+from .values import Claim, Grant, Note, Refusal
+from .watchdog import abandon, watchdog
+
+if TYPE_CHECKING:
+    from django.dispatch import Signal
+
+    from .decorators import Name
+
+__all__ = ["Acquisition"]
+
+logger = logging.getLogger("django_distlock")
+
+
+class Options(Protocol):
+    """What is asked of a `Lock`."""
+
+    @property
+    def name(self) -> Name: ...
+    @property
+    def using(self) -> str: ...
+    @property
+    def ttl(self) -> Duration | Unset: ...
+    @property
+    def renew(self) -> bool | Unset: ...
+    @property
+    def reentrant(self) -> bool | Unset: ...
+    @property
+    def max_hold(self) -> Wait: ...
+    @property
+    def metadata(self) -> Mapping[str, Any] | None: ...
+    @property
+    def label(self) -> str | None: ...
+    def _plain_name(self) -> str: ...
+
+
+class Acquisition:
+    """One acquisition within ``left`` seconds of a wait of ``patience`` seconds (None: for ever).
+
+    As a new owner, or as the ``owner`` that may hold it already and was handed to us.
+    """
+
+    __slots__ = (
+        "_backend",
+        "_claim",
+        "_index",
+        "_left",
+        "_lock",
+        "_max_hold",
+        "_me",
+        "_patience",
+        "_place",
+        "_started",
+    )
+
+    def __init__(
+        self, lock: Options, left: float | None, patience: float | None, owner: str | None = None
+    ) -> None:
+        name = lock.name
+        if callable(name):
+            name = lock._plain_name()
+        self._lock = lock
+        self._backend = backend = locks[lock.using]
+        if (most := backend.longest_wait) is not None:
+            left = most if left is None else min(left, most)
+        self._left = left
+        self._patience = patience
+        ttl = backend.conf.ttl  # judged with the settings
+        if lock.ttl is not UNSET:
+            ttl = check_ttl(lock.ttl, name=name, alias=lock.using, longest=backend.longest_ttl)
+        max_hold = backend.conf.max_hold if lock.max_hold is UNSET else self._longest_hold()
+        self._max_hold = max_hold
+        if max_hold is not None and max_hold < ttl:
+            raise InvalidLockError(
+                f"max_hold must not be shorter than the ttl: got {max_hold:g} s and {ttl:g} s",
+                name=name,
+                alias=lock.using,
+            )
+        owner = owner or secrets.token_bytes(16).hex()
+        self._me = me = held.party()
+        key = backend.key(name)
+        self._index = (id(backend), key, id(me[0]), me[1])
+        self._claim = Claim(name, key, owner, ttl, self._note(name))
+
+    def _longest_hold(self) -> float | None:
+        given = self._lock.max_hold
+        return None if given is None else check_ttl(given, what="max_hold")
+
+    def _note(self, name: str) -> str:
+        lock = self._lock
+        try:
+            return this_note(lock.metadata, show_caller=self._backend.conf.show_caller)
+        except (TypeError, ValueError) as error:
+            raise InvalidLockError(
+                f"metadata is a dict that JSON can hold: {error}", name=name, alias=lock.using
+            ) from error
+
+    # -- by one plain call -------------------------------------------------------------------------
+
+    def run(self) -> Lease:
+        """Acquire in this thread. Raises LockNotAcquiredError, or what `Lock.acquire` raises."""
+        first = None
+        if self._is_plain():
+            backend, claim = self._backend, self._claim
+            answer = None
+            try:
+                limit = flow.patience(backend, self._left)
+                answer = backend.call("try_acquire", claim, limit, name=claim.name)
+                if isinstance(answer, Grant) and (lease := self._at_once(answer)) is not None:
+                    return lease
+                first = Attempt(self._started, answer)
+            except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+                first = Attempt(self._started, error=error)
+        return flow.run(self.flow(first))
+
+    async def arun(self) -> Lease:
+        """Acquire as `run`, on the event loop."""
+        first = None
+        if asyncio._get_running_loop() is not None and self._is_plain():
+            backend, claim = self._backend, self._claim
+            try:
+                limit = flow.patience(backend, self._left)
+                answer = await flow.ask(backend, "try_acquire", claim, limit, name=claim.name)
+                if isinstance(answer, Grant) and (lease := self._at_once(answer)) is not None:
+                    return lease
+                first = Attempt(self._started, answer)
+            except GeneratorExit:
+                abandon(backend, claim, self._place)  # no event loop drives us any more
+                raise
+            except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+                first = Attempt(self._started, error=error)
+        return await flow.arun(self.flow(first))
+
+    def _is_plain(self) -> bool:
+        """Tell whether the store is asked first, whatever comes of it; and begin to."""
+        backend, left = self._backend, self._left
+        if (
+            is_pending()
+            or held.find(backend, self._claim.key, self._me) is not None
+            or backend.conf.in_transaction == "error"
+            or ((left is None or left > 0) and backend.is_contended(self._claim))
+        ):
+            return False
+        self._place = backend.place()
+        self._started = backend.clock()
+        return True
+
+    def _at_once(self, answer: Grant) -> Lease | None:
+        """Return the lease of a grant, unless somebody has to be told or it came too late."""
+        valid_for = answer.valid_for
+        deadline = self._started + valid_for - flow.drift(valid_for)
+        now = self._backend.clock()
+        if now >= deadline or lock_acquired.receivers or listeners:
+            return None
+        return self._leased(answer, deadline, now)
+
+    # -- by a flow ---------------------------------------------------------------------------------
+
+    def flow(self, first: Attempt | None = None) -> Flow[Lease]:
+        """Return the flow that acquires; ``first`` is what the plain call has come to."""
+        backend, claim = self._backend, self._claim
+        if first is None:
+            mine = held.find(backend, claim.key, self._me)
+            if is_pending():
+                kept = yield Ask(lambda: transactions.kept((id(backend), claim.key)))
+                # By the transaction, whichever of its tasks or threads is asking.
+                if mine is None and isinstance(kept, Hold) and kept.is_of(backend, claim.key):
+                    mine = kept
+            if mine is not None and (again := (yield from self._again(mine))) is not None:
+                return again
+            if backend.conf.in_transaction == "error":
+                yield from self._refuse_transaction()
+            self._place = backend.place()
+            self._started = backend.clock()
+        started, left = self._started, self._left
+        try:
+            answer = yield from flow.acquire(
+                backend,
+                claim,
+                until=None if left is None else started + left,
+                clock=backend.clock,
+                delays=backend.backoff,
+                abandon=lambda claim: abandon(backend, claim, self._place),
+                first=first,
+            )
+        except LockBackendError as error:
+            if heard(lock_failed):
+                # Not the error itself: it refers to this frame, see flow.run.
+                waited, reason = backend.clock() - started, str(error)
+                yield self._told(lock_failed, action="acquire", reason=reason, waited=waited)
+            raise
+        now = backend.clock()
+        waited = now - started
+        if isinstance(answer, Refusal):
+            if heard(lock_contended):
+                after = answer.remaining
+                yield self._told(lock_contended, waited=waited, retry_after=after)
+            raise self._refused(answer)
+        lease = self._leased(answer, answer.deadline, now)
+        hold = lease._hold
+        try:
+            if heard(lock_acquired):
+                yield self._told(lock_acquired, hold, lease=lease, waited=waited)
+        except GeneratorExit:
+            lease._drop()
+            raise
+        except BaseException:
+            yield from free(hold)
+            raise
+        return lease
+
+    def _leased(self, granted: Grant | Granted, deadline: float, now: float) -> Lease:
+        """Return the lease of a grant, which is watched from here on."""
+        backend, lock = self._backend, self._lock
+        hold = None
+        try:
+            hold = Hold(
+                backend,
+                self._claim,
+                granted,
+                deadline=deadline,
+                acquired=now,
+                renewing=backend.conf.renew if lock.renew is UNSET else lock.renew,
+                max_hold=self._max_hold,
+                label=lock.label,
+                me=self._me,
+            )
+            lease = Lease(hold)
+            watchdog.watch(hold)
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("Acquired lock %.200r of alias %r", self._claim.name, lock.using)
+        except BaseException:
+            if hold is not None:
+                hold.move(State.ACTIVE, State.RELEASED)
+            abandon(backend, self._claim, self._place)  # interrupted, and granted already
+            raise
+        return lease
+
+    def _told(self, signal: Signal, hold: Hold | None = None, **facts: Any) -> Tell:
+        lock = self._lock
+        return Tell(signal, lock.using, {"name": self._claim.name, **facts}, lock.label, hold)
+
+    def _again(self, mine: Hold) -> Flow[Lease | None]:
+        """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
+        # The store is asked, for a rolled-back test, a flush or a forced release may have taken
+        # the lock away without this process having noticed.
+        if mine.lapse() or not (yield from renew_hold(mine, None)):
+            return None
+        given = self._lock.reentrant
+        reentrant = mine.backend.conf.reentrant if given is UNSET else given
+        with mine.mutex:  # it may be released meanwhile, after the end of a transaction
+            if mine.state is not State.ACTIVE or (mine.count == 0 and mine.deferred is None):
+                return None
+            if reentrant or mine.deferred is not None:
+                mine.count += 1
+                if not isinstance(self._me[0], asyncio.Future):
+                    mine.mark()
+                return Lease(mine)
+        raise AlreadyHeldError(
+            "This thread or task holds the lock already and would wait for itself. Pass the lease "
+            "to where it is needed, or use reentrant=True",
+            name=mine.claim.name,
+            alias=self._lock.using,
+        )
+
+    def _refuse_transaction(self) -> Flow[None]:
+        """Raise LockInTransactionError where one is open."""
+        blocks, by_hand = yield Ask(open_transactions)
+        if blocks or by_hand:
+            raise LockInTransactionError(
+                "The lock is taken inside an open transaction and would be free before the "
+                "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",
+                name=self._claim.name,
+                alias=self._lock.using,
+            )
+
+    def _refused(self, refusal: Refusal) -> LockNotAcquiredError:
+        backend, patience = self._backend, self._patience
+        holder = Note.loads(refusal.note).holder if refusal.note else None
+        message = f"Held by {holder}" if holder else "Held"
+        if refusal.remaining is not None:
+            message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
+        if relative := held.of_same_flow(backend, self._claim.key):
+            message += (
+                f". It is {relative.party()!r} of the same chain of calls, which may be waiting "
+                "for you: pass the lease instead of acquiring again"
+            )
+        kind = LockNotAcquiredError if patience == 0 else LockTimeoutError
+        if backend.longest_wait is not None:
+            message += f". Here nobody waits for longer than {backend.longest_wait:g} s"
+        elif patience:
+            message += f". Waited {patience:g} s: raise wait, or hold it for shorter"
+        return kind(
+            message,
+            name=self._claim.name,
+            alias=self._lock.using,
+            retry_after=refusal.remaining,
+            holder=holder,
+        )
