@@ -25,7 +25,7 @@ from .exceptions import (
 )
 from .fence import FenceMarkField, FencingTokenField
 from .fenced import Fenced, FencedManager, FencedQuerySet
-from .group import LockGroup, lock_all
+from .group import Leases, LockGroup, lock_all
 from .handler import locks
 from .instances import lock_for
 from .lease import Lease
@@ -48,6 +48,7 @@ __all__ = [
     "InvalidLockError",
     "Lease",
     "LeaseLostError",
+    "Leases",
     "Lock",
     "LockBackendError",
     "LockDeadlockError",

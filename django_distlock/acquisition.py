@@ -89,7 +89,7 @@ class Acquisition:
         self, lock: Options, left: float | None, patience: float | None, owner: str | None = None
     ) -> None:
         name = lock.name
-        if callable(name):
+        if callable(name) or "{" in name:
             name = lock._plain_name()
         self._lock = lock
         self._backend = backend = locks[lock.using]

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
 
@@ -82,7 +83,8 @@ class LockedCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command under the lock."""
         usual = {"wait": 0, "label": label_of(self._template())}
-        guard = lock(self.get_lock_name(options), **{**usual, **self.lock_options})
+        made = lock(self.get_lock_name(options), **{**usual, **self.lock_options})
+        guard = replace(made, _literal=True)
         caller = Caller(place_of(type(self).handle))
         try:
             with alone(guard, held=self.exit_when_held, caller=caller) as self.lease:

@@ -7,14 +7,13 @@ import inspect
 import re
 import string
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 
 from .current import LeaseArgument, running_under
 from .exceptions import InvalidLockError, LockNotAcquiredError
-from .lease import Lease
 
 __all__ = [
     "Contention",
@@ -23,6 +22,7 @@ __all__ = [
     "arguments_of",
     "check_contention",
     "check_fields",
+    "check_filled",
     "check_function",
     "done",
     "fill",
@@ -115,10 +115,6 @@ class Decorates:
     def _bound_to(self, arguments: Mapping[str, Any]) -> Any:
         """Return the guard with its names filled from the arguments of a call."""
 
-    @abstractmethod
-    def _leases(self, got: Any) -> Sequence[Lease]:
-        """Return the leases of what the guard got, in the order of acquiring."""
-
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function``, sync or async, run under the lock; its signature is kept.
 
@@ -150,12 +146,12 @@ class Decorates:
                 bound = guard(args, kwargs)
                 try:
                     got = await bound.__aenter__()
-                except LockNotAcquiredError:
+                except LockNotAcquiredError as error:
                     if self.on_contention == "raise":
                         raise
-                    answer = self._instead(args, kwargs)
+                    answer = self._instead(error, args, kwargs)
                     return await answer if inspect.isawaitable(answer) else answer
-                leases = self._leases(got)
+                leases = got if isinstance(got, tuple) else (got,)
                 async with _entered(bound, got):
                     with running_under(leases):
                         args, kwargs = argument.filled(leases, args, kwargs)
@@ -168,11 +164,11 @@ class Decorates:
             bound = guard(args, kwargs)
             try:
                 got = bound.__enter__()
-            except LockNotAcquiredError:
+            except LockNotAcquiredError as error:
                 if self.on_contention == "raise":
                     raise
-                return self._instead(args, kwargs)
-            leases = self._leases(got)
+                return self._instead(error, args, kwargs)
+            leases = got if isinstance(got, tuple) else (got,)
             with _entered(bound, got), running_under(leases):
                 args, kwargs = argument.filled(leases, args, kwargs)
                 return done(cast("Any", function)(*args, **kwargs), function)
@@ -192,10 +188,12 @@ class Decorates:
                 alias=self.using,
             )
 
-    def _instead(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _instead(
+        self, error: LockNotAcquiredError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Return what a call gives that did not obtain the lock."""
         if callable(self.on_contention):
-            return self.on_contention(*args, **kwargs)
+            return self.on_contention(error, *args, **kwargs)
         return self.default
 
 
@@ -273,6 +271,30 @@ class _entered:
         await self._guard.__aexit__(*error)
 
 
+def check_filled(name: str, alias: str) -> None:
+    """Raise InvalidLockError for a template where there are no arguments that would fill it.
+
+    Braces around anything but a Python name, as in JSON, make no template.
+    """
+    try:
+        fields = _fields_of(name)
+    except ValueError:
+        return
+    if unfilled := next(filter(str.isidentifier, fields), None):
+        raise InvalidLockError(
+            f"The name {name!r:.200} has the field {unfilled!r}, which only a decorator fills "
+            "from the arguments of a call. For a value of here, write an f-string",
+            name=name,
+            alias=alias,
+        )
+
+
+def _fields_of(template: str) -> list[str]:
+    """Return the variables of a template. Raises ValueError for one that cannot be read."""
+    fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    return [field.split(".")[0].split("[")[0] for field in fields]
+
+
 def check_fields(
     name: Name, signature: inspect.Signature, alias: str, also: tuple[str, ...] = ()
 ) -> None:
@@ -283,15 +305,14 @@ def check_fields(
     if callable(name):
         return
     try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
+        fields = _fields_of(name)
     except ValueError as error:
         raise InvalidLockError(
             f"{name!r} is no template ({error}); write literal braces twice", name=name, alias=alias
         ) from error
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         return  # which arguments there are is told by each call
-    for field in fields:
-        first = field.split(".")[0].split("[")[0]
+    for first in fields:
         if first not in signature.parameters and first not in also:
             known = ", ".join({**dict.fromkeys(also), **signature.parameters}) or "none"
             raise InvalidLockError(

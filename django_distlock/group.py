@@ -2,25 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Unpack
+from operator import itemgetter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
+from . import flow
 from .decorators import Contention, Decorates, Name, check_contention
 from .durations import UNSET, Wait, check_wait
 from .exceptions import InvalidLockError
 from .flow import Flow
-from .guard import Guard, leave_all
+from .guard import Guard, Leave, leave_all
 from .handler import locks
 from .lease import Lease
-from .lock import Lock, MemberOptions, lock
+from .lock import Lock, MemberOptions, UseOptions, lock
 
-__all__ = ["LockGroup", "lock_all"]
+if TYPE_CHECKING:
+    from .lock import Skipping
+
+__all__ = ["Leases", "LockGroup", "lock_all"]
+
+D = TypeVar("D")
+
+
+class Leases(tuple[Lease, ...]):
+    """The leases of several locks in the order given; a context manager that releases them.
+
+    Always true, also of no locks.
+    """
+
+    _taken: tuple[Lease, ...]  # in the order of acquiring
+
+    @classmethod
+    def _of(cls, taken: Sequence[tuple[int, Lease]]) -> Leases:
+        """Return the leases of locks by their places in the order given, as they were acquired."""
+        made = cls(lease for _, lease in sorted(taken, key=itemgetter(0)))
+        made._taken = tuple(lease for _, lease in taken)
+        return made
+
+    def __bool__(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        """Raise LeaseLostError when it is no longer sure that all the locks are ours."""
+        for lease in self:
+            lease.check()
+
+    def release(self) -> None:
+        """Free all the locks, the last taken first.
+
+        Also when one of them cannot be freed. The first error is raised then: see `Lease.release`.
+        """
+        flow.run(self._release())
+
+    async def arelease(self) -> None:
+        """Free as `release`."""
+        await flow.arun(self._release())
+
+    def _release(self) -> Flow[None]:
+        return self._leave(None, lambda lease, _: lease._release())
+
+    def _leave(self, body_error: BaseException | None, leave: Leave = Lease._leave) -> Flow[None]:
+        raised = yield from leave_all(self._taken, body_error, leave)
+        try:
+            if raised is not None:
+                raise raised
+        finally:
+            raised = None  # it refers to this frame: see flow.run
+
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        flow.run(self._leave(exc))
+
+    async def __aenter__(self) -> Self:
+        self.check()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await flow.arun(self._leave(exc))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Leases cannot be pickled: detach and attach each")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
-class LockGroup(Guard[tuple[Lease, ...]], Decorates):
+class LockGroup(Guard[Leases], Decorates):
     """Several locks acquired as one; a plain value, as `Lock` is. Made by `lock_all`."""
 
     locks: tuple[Lock, ...]
@@ -35,10 +116,10 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         for member in self.locks:
             member._refuse_contention()
 
-    def _leases(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
-        return [got[place] for place, _ in self._in_order()] if got else got
+    def _leases(self, got: Leases) -> Sequence[Lease]:
+        return got._taken
 
-    def _cancelling(self, got: tuple[Lease, ...]) -> Sequence[Lease]:
+    def _cancelling(self, got: Leases) -> Sequence[Lease]:
         return [
             lease for member, lease in zip(self.locks, got, strict=True) if member.cancel_on_lost
         ]
@@ -67,29 +148,29 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
                 raise InvalidLockError("lock_all is given a lock twice", name=name, alias=alias)
         return [(place, member) for _, place, member in keyed]
 
-    def _obtain(self, wait: Wait) -> Flow[tuple[Lease, ...]]:
+    def _obtain(self, wait: Wait) -> Flow[Leases]:
         self._refuse_contention()
         members = self._in_order()
         if not members:
-            return ()
+            return Leases._of(())
         backend = locks[members[0][1].using]
         patience = self._patience(wait)
         deadline = None if patience is None else backend.clock() + patience
-        got: dict[int, Lease] = {}
+        got: list[tuple[int, Lease]] = []
         try:
             for place, member in members:
                 left = None if deadline is None else max(0.0, deadline - backend.clock())
-                got[place] = yield from member._obtain_in(left, patience)
-            for lease in got.values():
+                got.append((place, (yield from member._obtain_in(left, patience))))
+            for _, lease in got:
                 lease.check()  # one taken first may have run out while we waited for the last
         except GeneratorExit:
-            for lease in got.values():
+            for _, lease in got:
                 lease._drop()
             raise
         except BaseException as error:
-            yield from leave_all(list(got.values()), error)
+            yield from leave_all([lease for _, lease in got], error)
             raise
-        return tuple(got[place] for place in range(len(self.locks)))
+        return Leases._of(got)
 
     def _patience(self, wait: Wait) -> float | None:
         """Return the wait of the call, or else the group's, or else the shortest of a member."""
@@ -100,6 +181,34 @@ class LockGroup(Guard[tuple[Lease, ...]], Decorates):
         return min((each for each in waits if each is not None), default=None)
 
 
+if TYPE_CHECKING:
+
+    class SkippingLockGroup(Skipping[D], LockGroup):  # type: ignore[misc]
+        """A LockGroup as it types a function that may return something else on contention."""
+
+
+@overload
+def lock_all(
+    *names: str | Lock, on_contention: Literal["skip"], **options: Unpack[UseOptions]
+) -> SkippingLockGroup[None]: ...
+@overload
+def lock_all(
+    *names: str | Lock, on_contention: Literal["skip"], default: D, **options: Unpack[UseOptions]
+) -> SkippingLockGroup[D]: ...
+@overload
+def lock_all(
+    *names: str | Lock, on_contention: Callable[..., D], **options: Unpack[UseOptions]
+) -> SkippingLockGroup[D]: ...
+@overload
+def lock_all(
+    *names: str | Lock,
+    using: str = ...,
+    wait: Wait = ...,
+    on_contention: Contention = ...,
+    default: Any = ...,
+    cancel_on_lost: bool = ...,
+    **options: Unpack[MemberOptions],
+) -> LockGroup: ...
 def lock_all(
     *names: str | Lock,
     using: str = "default",
@@ -112,9 +221,9 @@ def lock_all(
     """Return several locks as one: all are obtained or none, within one ``wait``.
 
     ``names`` are names or Locks, which may be of different aliases; they are acquired in one order
-    everywhere, so that two groups cannot wait for each other. A block gets the tuple of leases in
-    the order given. With ``cancel_on_lost`` the loss of any of them cancels the body of
-    ``async with``, else that of a Lock that was made with it. Without a ``wait`` it is the
+    everywhere, so that two groups cannot wait for each other. A block gets `Leases`, a tuple in the
+    order given, as `acquire` does. With ``cancel_on_lost`` the loss of any of them cancels the body
+    of ``async with``, else that of a Lock that was made with it. Without a ``wait`` it is the
     shortest one of the members. The other options are those of `lock`, for the members given by
     name. Raises InvalidLockError when a lock is given twice, and for options that no member heeds.
     """

@@ -21,7 +21,7 @@ from .flow import Flow
 from .holder import this_task
 from .lease import Lease
 
-__all__ = ["Guard", "leave_all"]
+__all__ = ["Guard", "Leave", "leave_all"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -31,8 +31,12 @@ Entered: TypeAlias = tuple[T, Sequence[CancelScope]]
 """What a block got, and what cancels its body when that is lost."""
 
 
+Leave: TypeAlias = "Callable[[Lease, BaseException | None], Flow[None]]"
+"""What is done with each lease at the end of a block, given the error that has ended it."""
+
+
 def leave_all(
-    leases: Sequence[Lease], body_error: BaseException | None
+    leases: Sequence[Lease], body_error: BaseException | None, leave: Leave = Lease._leave
 ) -> Flow[BaseException | None]:
     """Leave each lease, the last taken first, whatever happens at the others; return what did."""
     first: BaseException | None = None
@@ -40,7 +44,7 @@ def leave_all(
     try:
         while left:
             try:
-                yield from left.pop()._leave(body_error or first)
+                yield from leave(left.pop(), body_error or first)
             except GeneratorExit:
                 for lease in left:
                     lease._drop()
@@ -275,10 +279,6 @@ class Atomic(Decorates, Generic[T]):
 
     def _bound_to(self, arguments: Mapping[str, Any]) -> Atomic[T]:
         return Atomic(self._guard._bound_to(arguments), self._database)
-
-    def _leases(self, got: T) -> Sequence[Lease]:
-        leases: Sequence[Lease] = self._guard._leases(got)
-        return leases
 
     def _check(self, function: Callable[..., Any]) -> None:
         if is_coroutine(function):

@@ -229,9 +229,7 @@ class Hold:
         with _mutex:
             ref = _registry.get(self.index)
             if ref is not None and ref() is self:
-                del _registry[self.index]
-                if _bound > 64 and len(_registry) < _bound // 8:
-                    _resize()
+                _take_out(self.index)
         self.unwatch()
 
     def begin_release(self) -> bool:
@@ -352,6 +350,12 @@ _mutex = threading.RLock()  # a finalizer may come while its thread is inside
 _bound = 64  # entries after which those are taken out that refer to nothing any more
 
 
+def _take_out(index: Index) -> None:
+    del _registry[index]
+    if _bound > 64 and len(_registry) < _bound // 8:
+        _resize()
+
+
 def _sweep() -> None:
     """Take out the holds to which nothing refers any more."""
     for each, ref in list(_registry.items()):
@@ -376,7 +380,7 @@ def take_dropped(index: Index) -> bool:
         ref = _registry.get(index)
         if ref is None or ref() is not None:
             return False
-        del _registry[index]
+        _take_out(index)
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Unpack
 
 from django.db.models import Model
@@ -35,4 +36,4 @@ def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock:
     # The concrete model, so that a proxy or a deferred instance names the same row's lock.
     meta = (instance._meta.concrete_model or type(instance))._meta
     options.setdefault("label", f"{meta.label_lower}:{{pk}}")
-    return lock(f"{meta.label_lower}:{','.join(words)}", **options)
+    return replace(lock(f"{meta.label_lower}:{','.join(words)}", **options), _literal=True)

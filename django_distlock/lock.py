@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from . import flow
 from .acquisition import Acquisition
-from .decorators import Contention, Decorates, Name, check_contention, fill
+from .decorators import Contention, Decorates, Name, check_contention, check_filled, fill
 from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import InvalidLockError
 from .flow import Flow
@@ -20,6 +30,10 @@ from .transactions import Ask, is_pending, sweep
 from .values import LockInfo
 
 __all__ = ["Lock", "LockOptions", "MemberOptions", "lock"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, init=False)
@@ -44,6 +58,9 @@ class Lock(Guard[Lease], Decorates):
     # It says nothing of what the lock is, so it tells no two apart.
     label: str | None = field(default=None, compare=False)
 
+    # Whether the name is made from data: then braces in it are no field of a template.
+    _literal: bool = field(default=False, compare=False, repr=False)
+
     # By hand: the generated one of a frozen class takes three times as long, at each lock.
     def __init__(
         self,
@@ -60,6 +77,7 @@ class Lock(Guard[Lease], Decorates):
         cancel_on_lost: bool = False,
         metadata: Mapping[str, Any] | None = None,
         label: str | None = None,
+        _literal: bool = False,
     ) -> None:
         plain = None if callable(name) else check_name(name, using)
         if ttl is not UNSET:
@@ -85,6 +103,7 @@ class Lock(Guard[Lease], Decorates):
             cancel_on_lost=cancel_on_lost,
             metadata=metadata,
             label=label,
+            _literal=_literal,
         )
 
     # -- what Guard and Decorates ask --------------------------------------------------------------
@@ -105,7 +124,8 @@ class Lock(Guard[Lease], Decorates):
         """Return the lock ``name``, which metrics call by our template."""
         label = self.label or label_of(self.name)
         # Whoever fills the name heeds these two.
-        return replace(self, name=name, label=label, on_contention="raise", default=None, **others)
+        options = {"on_contention": "raise", "default": None, "_literal": True, **others}
+        return replace(self, name=name, label=label, **options)
 
     def _obtain(self, wait: Wait, owner: str | None = None) -> Flow[Lease]:
         """Return a flow that acquires, as a new owner or as the ``owner`` handed to us."""
@@ -141,6 +161,8 @@ class Lock(Guard[Lease], Decorates):
                 "A callable name is for decorators, where there are arguments to call it with",
                 alias=self.using,
             )
+        if "{" in self.name and not self._literal:
+            check_filled(self.name, self.using)
         return self.name
 
     # -- looking, and breaking ---------------------------------------------------------------------
@@ -186,6 +208,23 @@ class Lock(Guard[Lease], Decorates):
         return await locks[self.using].aforce_release(name, fencing_token=fencing_token)
 
 
+if TYPE_CHECKING:
+
+    class Skipping(Generic[D]):
+        """How a decorator types a function that may return something else on contention."""
+
+        @overload
+        def __call__(
+            self, function: Callable[P, Coroutine[Any, Any, R]]
+        ) -> Callable[P, Coroutine[Any, Any, R | D]]: ...
+        @overload
+        def __call__(self, function: Callable[P, R]) -> Callable[P, R | D]: ...
+        def __call__(self, function: Any) -> Any: ...
+
+    class SkippingLock(Skipping[D], Lock):  # type: ignore[misc]
+        """A Lock as it types a function that may return something else on contention."""
+
+
 class MemberOptions(TypedDict, total=False):
     """The options of `lock` that concern one of several locks."""
 
@@ -197,16 +236,49 @@ class MemberOptions(TypedDict, total=False):
     label: str | None
 
 
-class LockOptions(MemberOptions, total=False):
-    """The options of `lock`."""
+class UseOptions(MemberOptions, total=False):
+    """The options of `lock` but for what a decorated function does on contention."""
 
     using: str
     wait: Wait
-    on_contention: Contention
-    default: Any
     cancel_on_lost: bool
 
 
+class LockOptions(UseOptions, total=False):
+    """The options of `lock`."""
+
+    on_contention: Contention
+    default: Any
+
+
+@overload
+def lock(
+    name: Name, *, on_contention: Literal["skip"], **options: Unpack[UseOptions]
+) -> SkippingLock[None]: ...
+@overload
+def lock(
+    name: Name, *, on_contention: Literal["skip"], default: D, **options: Unpack[UseOptions]
+) -> SkippingLock[D]: ...
+@overload
+def lock(
+    name: Name, *, on_contention: Callable[..., D], **options: Unpack[UseOptions]
+) -> SkippingLock[D]: ...
+@overload
+def lock(
+    name: Name,
+    *,
+    using: str = ...,
+    ttl: Duration | Unset = ...,
+    wait: Wait = ...,
+    renew: bool | Unset = ...,
+    reentrant: bool | Unset = ...,
+    max_hold: Wait = ...,
+    on_contention: Contention = ...,
+    default: Any = ...,
+    cancel_on_lost: bool = ...,
+    metadata: Mapping[str, Any] | None = ...,
+    label: str | None = ...,
+) -> Lock: ...
 def lock(
     name: Name,
     *,
@@ -233,8 +305,8 @@ def lock(
     - ``reentrant``: whether the same thread or task may take it again; the last release frees it.
     - ``max_hold``: seconds or timedelta after which it is not renewed any more; None: no limit.
     - ``on_contention``, ``default``: what a decorated function does when the lock is not obtained:
-      ``"raise"``, ``"skip"`` (return ``default``), or a callable given the call's arguments whose
-      result is returned.
+      ``"raise"``, ``"skip"`` (return ``default``), or a callable that is given the
+      LockNotAcquiredError and the call's arguments, and whose result is returned.
     - ``cancel_on_lost``: cancel the body of ``async with`` when the lease is lost.
     - ``metadata``: a dict that JSON can hold, shown beside the holder.
     - ``label``: what metrics call the lock, such as ``"invoice:{pk}"``; one of a few, so never with

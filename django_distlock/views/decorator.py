@@ -164,7 +164,7 @@ class LockedView:
             except LockNotAcquiredError as error:
                 instead: Any = self.on_contention
                 if is_coroutine(instead):
-                    return self._late(error, await instead(request, *args, **kwargs))
+                    return self._late(error, await instead(error, request, *args, **kwargs))
                 return await sync_to_async(self._refused)(error, request, args, kwargs)
             except LockBackendError as error:
                 return await sync_to_async(self._unavailable)(error, request)
@@ -249,7 +249,7 @@ class LockedView:
             return answer(request, "held", self.on_contention, error.retry_after)
         called: View_ = self.on_contention
         instead = async_to_sync(called) if is_coroutine(called) else called
-        response = atomically_instead(called, instead)(request, *args, **kwargs)
+        response = atomically_instead(called, instead)(error, request, *args, **kwargs)
         return self._late(error, response)
 
     def _late(self, error: LockNotAcquiredError, response: Any) -> Any:
@@ -301,7 +301,8 @@ def locked_view(
       ``"export:{request.user.pk}"`` or ``"invoice:{pk}"``, or a callable that is given what the
       view is given and returns the name.
     - ``on_contention``: the status of the response when the lock is not obtained: 409, 423, 429 or
-      503. Or another view, sync or async, which is called in its place.
+      503. Or another view, sync or async, which is called in its place with the
+      LockNotAcquiredError before the request.
     - ``on_lost``: ``"error"`` answers 503 when the lease was lost before the view had ended, and
       rolls the transactions of ATOMIC_REQUESTS back; ``"ignore"`` sends the view's own response.
     - The others are those of `lock`.

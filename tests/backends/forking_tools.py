@@ -65,6 +65,6 @@ def refused(call: Callable[[], object]) -> None:
 
 def taken(store: str, name: str = NAME, **options: Any) -> Lease:
     """Take a lock."""
-    lease = lock(name, using=store, **options).acquire()
+    lease: Lease | None = lock(name, using=store, **options).acquire()
     assert lease
     return lease

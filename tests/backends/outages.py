@@ -44,7 +44,7 @@ class Place:
 
 def taken(name: str, **options: Any) -> Lease:
     """Take a lock of the alias "own"."""
-    lease = lock(name, using="own", **options).acquire()
+    lease: Lease | None = lock(name, using="own", **options).acquire()
     assert lease
     return lease
 

@@ -33,7 +33,7 @@ def eventually(ask: Callable[[], bool]) -> None:
 
 def taken(name: str, alias: str, **options: Any) -> Lease:
     """Take a lock, which is free."""
-    lease = lock(name, using=alias, **options).acquire()
+    lease: Lease | None = lock(name, using=alias, **options).acquire()
     assert lease is not None
     return lease
 

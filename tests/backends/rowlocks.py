@@ -45,7 +45,7 @@ def row(alias: str) -> RowBackend:
 
 def taken(name: str, using: str, **options: Any) -> Lease:
     """Take a lock."""
-    lease = lock(name, using=using, **options).acquire()
+    lease: Lease | None = lock(name, using=using, **options).acquire()
     assert lease
     return lease
 

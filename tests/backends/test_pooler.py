@@ -62,7 +62,7 @@ def alias(kind: str, pooled: str) -> Iterator[str]:
 
 def taken(name: str, **options: Any) -> Lease:
     """Take a lock."""
-    lease = lock(name, using="pooled", **options).acquire()
+    lease: Lease | None = lock(name, using="pooled", **options).acquire()
     assert lease
     return lease
 

@@ -88,7 +88,7 @@ def background() -> Iterator[None]:
 
 def taken(name: str, **options: Any) -> Lease:
     """Take a lock of the test's."""
-    lease = lock(name, using="own", **options).acquire()
+    lease: Lease | None = lock(name, using="own", **options).acquire()
     assert lease
     return lease
 

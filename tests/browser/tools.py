@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from django.db import connections
 from playwright.sync_api import Page
 
-from django_distlock import Lease, lock
+from django_distlock import Lease, Lock, lock
 from tests.backends.tools import TABLE, lock_alias
 from tests.servers import ServerError
 from tests.servers.base import HOST, free_port
@@ -48,7 +48,8 @@ class Holders:
     def hold(self, name: str, using: str = TABLE_ALIAS, **options: Any) -> Lease:
         """Take a lock."""
         given = {"ttl": 300, "wait": 0, "metadata": {"user": "ada"}, **options}
-        lease = self.do(lambda: lock(name, using=using, **given).acquire())
+        guard: Lock = lock(name, using=using, **given)
+        lease = self.do(guard.acquire)
         assert lease is not None
         self._leases.append(lease)
         return lease

@@ -34,12 +34,12 @@ def held_up(tag: str, limit: float = LIMIT) -> str:
     return f"done by {os.getpid()}"
 
 
-def left_out(tag: str, host: str) -> None:
+def left_out(error: Exception, tag: str, host: str) -> None:
     """Say that another host's beat was first."""
     Board().say(f"{tag}-skipped", host)
 
 
-def instead(task: Task[Any, Any], tag: str) -> str:
+def instead(error: Exception, task: Task[Any, Any], tag: str) -> str:
     """Be called in place of a task."""
     return f"instead of {task.name} for {tag}"
 

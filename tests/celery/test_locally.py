@@ -116,13 +116,13 @@ def test_contention_where_it_is_called(app: Celery, name: str, once: bool) -> No
 
     with hold_elsewhere(name, using="locmem"):
         assert make("skip").delay(name).get() == 7
-        assert make(lambda key: seen.append(key)).delay(name).get() is None
+        assert make(lambda error, key: seen.append((error.name, key))).delay(name).get() is None
         for how in ("raise", "retry"):  # nobody is there who would run it later
             with pytest.raises(LockNotAcquiredError):
                 make(how).delay(name)
             with pytest.raises(LockNotAcquiredError):
                 make(how)(name)
-    assert seen == [name]
+    assert seen == [(name, name)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ NAME = "x"
 
 def own(**options: Any) -> Lock:
     """Return the lock of these tests."""
-    return lock(NAME, using="own", **{"ttl": 20.0, "wait": 0, **options})
+    made: Lock = lock(NAME, using="own", **{"ttl": 20.0, "wait": 0, **options})
+    return made
 
 
 def backend() -> RedlockBackend:

@@ -27,7 +27,8 @@ def _nothing_stays_entered() -> Iterator[None]:
 
 def watched(backend: UnitBackend, name: str = "a", **options: Any) -> Lock:
     """Return a lock whose loss cancels."""
-    return lock(name, using=backend.alias, cancel_on_lost=True, **options)
+    made: Lock = lock(name, using=backend.alias, cancel_on_lost=True, **options)
+    return made
 
 
 async def lost(body: Coroutine[Any, Any, None]) -> LeaseLostError:

@@ -67,7 +67,7 @@ def test_of_a_group_each_and_without_a_name_the_last(backend: UnitBackend) -> No
     def work(x: int) -> list[str]:
         return [current_lease().name, current_lease("a:1").name, current_lease("b:1").name]
 
-    assert work(1) == ["b:1", "a:1", "b:1"]  # in the order of acquiring: that of the alphabet
+    assert work(1) == ["a:1", "a:1", "b:1"]  # the last one of those given
 
 
 def test_outside_there_is_none(backend: UnitBackend) -> None:

@@ -66,12 +66,13 @@ def test_contention_may_be_skipped(held: Held, default: Any) -> None:
 
 
 def test_contention_may_call_something_with_the_arguments(held: Held) -> None:
-    def instead(*args: Any, **kwargs: Any) -> Any:
+    def instead(error: LockNotAcquiredError, *args: Any, **kwargs: Any) -> Any:
+        assert error.name == "a"
         return args, kwargs
 
-    async def ainstead(*args: Any, **kwargs: Any) -> Any:
+    async def ainstead(error: LockNotAcquiredError, *args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)
-        return args, kwargs
+        return instead(error, *args, **kwargs)
 
     given = ((1,), {"x": 2})
     assert lock("a", **held.options, on_contention=instead)(never)(1, x=2) == given
@@ -210,7 +211,7 @@ def test_cancel_on_lost_has_no_body_to_cancel_by_hand(backend: UnitBackend) -> N
 def test_max_hold_below_the_ttl_is_refused(backend: UnitBackend, late: bool) -> None:
     ttl = {} if late else {"ttl": 60}
     with pytest.raises(InvalidLockError, match="max_hold must not be shorter"):
-        lock("a", using=backend.alias, max_hold=5, **ttl).acquire()  # type: ignore[arg-type]
+        lock("a", using=backend.alias, max_hold=5, **ttl).acquire()  # type: ignore[call-overload]
     assert backend.calls == []
     with lock("a", using=backend.alias, max_hold=60, ttl=60):
         pass

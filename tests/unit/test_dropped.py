@@ -41,7 +41,7 @@ def dropped(
 
 
 def taken(backend: UnitBackend, **options: object) -> Lease:
-    lease = lock("nightly", using=backend.alias, ttl=TTL, **options).acquire()  # type: ignore[arg-type]
+    lease: Lease | None = lock("nightly", using=backend.alias, ttl=TTL, **options).acquire()  # type: ignore[call-overload]
     assert lease is not None
     return lease
 

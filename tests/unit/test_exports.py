@@ -20,6 +20,7 @@ PUBLIC = {
     "FencingTokenField",
     "Holder",
     "Lease",
+    "Leases",
     "Lock",
     "LockGroup",
     "LockInfo",

@@ -17,9 +17,11 @@ from django_distlock import (
     LockBackendError,
     LockGroup,
     LockNotAcquiredError,
+    LockNotHeldError,
     LockTimeoutError,
     lock,
     lock_all,
+    locks,
 )
 from django_distlock.durations import UNSET
 from django_distlock.flow import Call
@@ -145,9 +147,63 @@ def test_by_hand_it_is_a_tuple_or_none(backend: UnitBackend) -> None:
         lease.release()
 
 
+def test_what_is_acquired_by_hand_is_released_as_one(backend: UnitBackend) -> None:
+    group = lock_all("a", "b", "c", using=backend.alias, wait=0)
+    order = sorted("abc", key=backend.key, reverse=True)
+    leases = group.acquire()
+    assert leases is not None
+    assert [lease.name for lease in leases] == ["a", "b", "c"]
+    leases.check()
+    leases.release()
+    assert released(backend) == order
+    with pytest.raises(LockNotHeldError):
+        leases.check()
+    with pytest.raises(LockNotHeldError):
+        leases.release()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(leases)
+
+    async def main() -> None:
+        again = await group.aacquire()
+        assert again is not None
+        await again.arelease()
+        third = await group.aacquire()
+        assert third is not None
+        async with third:
+            third[0].check()
+
+    asyncio.run(main())
+    assert released(backend) == 3 * order
+
+
+def test_all_are_released_by_hand_when_one_was_lost(backend: UnitBackend) -> None:
+    leases = lock_all("a", "b", "c", using=backend.alias, wait=0).acquire()
+    assert leases is not None
+    locks[backend.alias].force_release("b")
+    with pytest.raises(LeaseLostError):
+        leases.release()
+    assert list(backend.held()) == []
+
+
+def test_leases_are_a_block(backend: UnitBackend) -> None:
+    leases = lock_all("a", "b", using=backend.alias, wait=0).acquire()
+    assert leases is not None
+    with leases as inside:
+        assert inside is leases
+        inside[0].release()
+    assert list(backend.held()) == []
+    with pytest.raises(LockNotHeldError), leases:
+        raise AssertionError
+
+
 def test_an_empty_group_needs_nothing() -> None:
     with lock_all() as leases:
         assert leases == ()
+    got = lock_all().acquire()
+    assert got is not None
+    assert got  # obtained, as there is nothing to be obtained
+    got.check()
+    got.release()
 
 
 # -- or none ---------------------------------------------------------------------------------------
@@ -364,7 +420,7 @@ def test_options_that_no_member_heeds_are_refused(options: dict[str, Any]) -> No
 def test_an_option_that_does_not_exist_is_refused() -> None:
     for members in (("a",), (lock("a"),)):
         with pytest.raises((TypeError, InvalidLockError), match="tll"):
-            lock_all(*members, tll=7)  # type: ignore[call-arg]
+            lock_all(*members, tll=7)  # type: ignore[call-overload]
 
 
 def test_a_member_that_answers_contention_itself_is_refused() -> None:

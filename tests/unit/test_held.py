@@ -8,6 +8,8 @@ import weakref
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from django_distlock import held, losses
 from django_distlock.exceptions import LeaseLostError
 from django_distlock.held import Hold, State, every, find, of_same_flow
@@ -270,8 +272,9 @@ def test_a_hold_of_another_task_or_thread_of_the_same_chain_is_told(backend: Uni
     assert of_same_flow(backend, mine.claim.key) is None
 
 
-def test_the_registry_does_not_grow(backend: UnitBackend) -> None:
+def test_the_registry_does_not_grow(backend: UnitBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
+    monkeypatch.setattr(held, "_bound", 64)  # whatever tests before have left to be swept
     kept = [make_hold(backend, f"kept {number}") for number in range(10)]
     for number in range(500):
         make_hold(backend, f"name {number}").move(State.ACTIVE, to=State.RELEASED)
@@ -279,6 +282,18 @@ def test_the_registry_does_not_grow(backend: UnitBackend) -> None:
     living = sum(ref() is not None for ref in held._registry.values())
     assert len(held._registry) <= max(64, 2 * living) + 1
     assert all(find(backend, hold.claim.key) is hold for hold in kept)
+
+
+def test_the_registry_gives_back_the_memory_of_a_peak(backend: UnitBackend) -> None:
+    gc.collect()
+    held._sweep()
+    before = sys.getsizeof(held._registry)
+    kept = [make_hold(backend, f"kept {number}") for number in range(5000)]
+    peak = sys.getsizeof(held._registry)
+    for hold in kept[10:]:
+        hold.move(State.ACTIVE, to=State.RELEASED)
+    assert sys.getsizeof(held._registry) - before < (peak - before) / 5
+    assert all(find(backend, hold.claim.key) is hold for hold in kept[:10])
 
 
 def test_a_finalizer_may_note_a_loss_on_a_thread_that_is_doing_so(backend: UnitBackend) -> None:

@@ -50,7 +50,7 @@ each_release = pytest.mark.parametrize(
 
 def take(backend: UnitBackend, name: str = "a", **options: Any) -> Lease:
     """Take a lock that nobody holds."""
-    lease = lock(name, using=backend.alias, **options).acquire()
+    lease: Lease | None = lock(name, using=backend.alias, **options).acquire()
     assert lease is not None
     return lease
 

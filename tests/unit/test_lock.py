@@ -19,7 +19,9 @@ from django_distlock import (
     InvalidLockBackendError,
     InvalidLockError,
     Lock,
+    current_lease,
     lock,
+    lock_all,
     lock_for,
 )
 from django_distlock.models import LockRow
@@ -88,7 +90,7 @@ def test_a_lock_cannot_be_changed_but_replaced() -> None:
 
 def test_options_are_keyword_only() -> None:
     with pytest.raises(TypeError):
-        lock("a", "locmem")  # type: ignore[call-arg]
+        lock("a", "locmem")  # type: ignore[call-overload]
 
 
 def test_making_a_lock_asks_no_settings() -> None:
@@ -180,6 +182,41 @@ def test_a_proxy_names_the_same_lock() -> None:
             app_label = "django_distlock_tests"
 
     assert lock_for(Deferred(digest="a")) == lock_for(row)
+
+
+def test_a_key_with_braces_is_no_template(backend: UnitBackend) -> None:
+    with lock_for(LockRow(digest="{pk}"), using=backend.alias) as lease:
+        assert lease.name == "django_distlock.lockrow:{pk}"
+    again = dataclasses.replace(lock_for(LockRow(digest="{pk}"), using=backend.alias), ttl=5)
+    with again as lease:
+        assert lease.ttl == 5
+
+
+@pytest.mark.parametrize("name", ["invoice:{pk}", "{self.pk:>4}", "{a[0]}", "{x!r}", "{{{x}}}"])
+def test_a_template_that_nothing_fills_is_refused(backend: UnitBackend, name: str) -> None:
+    mine = lock(name, using=backend.alias)
+    group = lock_all("a", mine)
+    with pytest.raises(InvalidLockError, match="which only a decorator fills") as caught, mine:
+        pass
+    assert (caught.value.name, caught.value.alias) == (name, backend.alias)
+    for use in (mine.acquire, mine.locked, mine.info, mine.force_release, group.acquire):
+        with pytest.raises(InvalidLockError, match="which only a decorator fills"):
+            use()
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize("name", ['{"pk": 1}', "{}", "{0}", "{a b}", "{{pk}}", "{", "}", "a{b"])
+def test_other_braces_are_part_of_a_name(backend: UnitBackend, name: str) -> None:
+    with lock(name, using=backend.alias) as lease:
+        assert lease.name == name
+
+
+def test_what_fills_a_template_may_have_braces(backend: UnitBackend) -> None:
+    @lock("user:{email}", using=backend.alias)
+    def work(email: str) -> str:
+        return current_lease().name
+
+    assert work("{pk}@example.org") == "user:{pk}@example.org"
 
 
 def test_an_instance_without_a_key_names_no_lock() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.dispatch import Signal
 
-from django_distlock import Lease, LeaseLostError, LockNotAcquiredError, lock, signals
+from django_distlock import Lease, LeaseLostError, Lock, LockNotAcquiredError, lock, signals
 from django_distlock.signals import (
     Tell,
     lock_acquired,
@@ -49,7 +49,7 @@ def told(backend: UnitBackend) -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 def take(backend: UnitBackend, world: str, **options: Any) -> Lease:
     """Acquire in either world."""
-    mine = lock("a", using=backend.alias, **options)
+    mine: Lock = lock("a", using=backend.alias, **options)
     got = mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())
     assert got is not None
     return got

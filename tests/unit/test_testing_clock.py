@@ -42,7 +42,7 @@ def memory() -> Iterator[override_locks]:
 
 
 def take(name: str, **options: Any) -> Lease:
-    lease = lock(name, **options).acquire()
+    lease: Lease | None = lock(name, **options).acquire()
     assert lease
     return lease
 

@@ -21,9 +21,11 @@ from django.views import View
 from django_distlock import (
     Fenced,
     Lease,
+    Leases,
     Lock,
     LockGroup,
     LockInfo,
+    LockNotAcquiredError,
     StaleVersionError,
     current_lease,
     lock,
@@ -67,11 +69,11 @@ def by_hand() -> None:
     assert_type(Lease.attach("handle"), Lease)
     assert_type(lock("a").acquire(wait=None), Lease | None)
     assert_type(lock("a").locked(), bool)
-    lock("a", ttl="30")  # type: ignore[arg-type]
-    lock("a", wait="10")  # type: ignore[arg-type]
-    lock("a", on_contention="explode")  # type: ignore[arg-type]
-    lock("a", timeout=5)  # type: ignore[call-arg]
-    lock(5)  # type: ignore[arg-type]
+    lock("a", ttl="30")  # type: ignore[call-overload]
+    lock("a", wait="10")  # type: ignore[call-overload]
+    lock("a", on_contention="explode")  # type: ignore[call-overload]
+    lock("a", timeout=5)  # type: ignore[call-overload]
+    lock(5)  # type: ignore[call-overload]
 
 
 def fenced_writes(lease: Lease, order: Order) -> None:
@@ -111,9 +113,9 @@ def in_a_block() -> None:
     with transaction as lease:
         assert_type(lease, Lease)
     with lock_all("a", "b") as leases:
-        assert_type(leases, tuple[Lease, ...])
+        assert_type(leases, Leases)
     assert_type(lock_all("a", lock("b")), LockGroup)
-    assert_type(lock_all("a").acquire(), tuple[Lease, ...] | None)
+    assert_type(lock_all("a").acquire(), Leases | None)
 
 
 async def in_async_code() -> None:
@@ -124,12 +126,41 @@ async def in_async_code() -> None:
     assert_type(await lock("a").aacquire(wait=5), Lease | None)
     assert_type(await lock("a").alocked(), bool)
     async with lock_all("a", "b") as leases:
-        assert_type(leases, tuple[Lease, ...])
-    assert_type(await lock_all("a", "b").aacquire(), tuple[Lease, ...] | None)
+        assert_type(leases, Leases)
+    assert_type(await lock_all("a", "b").aacquire(), Leases | None)
     assert_type(await Lease.aattach("handle"), Lease)
 
 
 @lock("report:{tenant}", wait=0, on_contention="skip")
+def skipped(tenant: str) -> int:
+    """Build, or return None."""
+    return 1
+
+
+@lock("report:{tenant}", wait=0, on_contention="skip", default="")
+async def askipped(tenant: str) -> int:
+    """Build, or return a str."""
+    return 1
+
+
+def busy(error: LockNotAcquiredError, tenant: str) -> float:
+    """Return what the caller gets instead."""
+    return error.retry_after or 0.0
+
+
+@lock("report:{tenant}", wait=0, on_contention=busy)
+def replaced(tenant: str) -> int:
+    """Build, or return how long to wait."""
+    return 1
+
+
+@lock_all("a:{tenant}", "b:{tenant}", on_contention="skip")
+def both_skipped(tenant: str) -> int:
+    """Build, or return None."""
+    return 1
+
+
+@lock("report:{tenant}", wait=0)
 def build(tenant: str, dry_run: bool = False) -> int:
     """Build."""
     return 1
@@ -164,6 +195,11 @@ class Service:
 
 async def decorated() -> None:
     assert_type(build("x", dry_run=True), int)
+    assert_type(skipped("x"), int | None)
+    assert_type(await askipped("x"), int | str)
+    assert_type(replaced("x"), int | float)
+    assert_type(both_skipped("x"), int | None)
+    skipped(5)  # type: ignore[arg-type]
     build(5)  # type: ignore[arg-type]
     build("x", tenants=1)  # type: ignore[call-arg]
     work: Coroutine[Any, Any, int] = abuild("x")

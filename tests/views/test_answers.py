@@ -143,14 +143,15 @@ def test_decorators_above_do_not_have_it_cached(backend: UnitBackend) -> None:
 # -- another view in its place -------------------------------------------------------------------
 
 
-def busy(request: HttpRequest, pk: int) -> HttpResponse:
+def busy(error: LockNotAcquiredError, request: HttpRequest, pk: int) -> HttpResponse:
     """Answer in place of the view."""
-    return HttpResponse(f"busy with {pk}", status=409)
+    assert error.holder is not None
+    return HttpResponse(f"busy with {pk} by {error.holder.thread}", status=409)
 
 
-async def abusy(request: HttpRequest, pk: int) -> HttpResponse:
+async def abusy(error: LockNotAcquiredError, request: HttpRequest, pk: int) -> HttpResponse:
     """Answer in place of the view."""
-    return HttpResponse(f"busy with {pk}", status=409)
+    return busy(error, request, pk)
 
 
 @BOTH
@@ -158,16 +159,18 @@ async def abusy(request: HttpRequest, pk: int) -> HttpResponse:
 def test_another_view_is_called_instead(backend: UnitBackend, view: Any, instead: Any) -> None:
     locked = locked_view("a", using=backend.alias, wait=0, on_contention=instead)(view)
     with page(locked) as client, taken("a", backend.alias, ttl=9.5):
+        info = lock("a", using=backend.alias).info()
         response = client.get("/7/")
-    assert (response.status_code, response.content) == (409, b"busy with 7")
+    assert info is not None
+    assert (response.status_code, response.text) == (409, f"busy with 7 by {info.holder.thread}")
     assert response["Retry-After"] == "10"
 
 
 def test_what_another_view_says_of_the_time_is_kept(backend: UnitBackend) -> None:
-    def later(request: HttpRequest, pk: int) -> HttpResponse:
+    def later(error: Exception, request: HttpRequest, pk: int) -> HttpResponse:
         return HttpResponse(status=429, headers={"Retry-After": "99"})
 
-    def found(request: HttpRequest, pk: int) -> HttpResponse:
+    def found(error: Exception, request: HttpRequest, pk: int) -> HttpResponse:
         return HttpResponse("what was made yesterday")
 
     for instead, header in ((later, "99"), (found, None)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,25 +28,38 @@ def atomic(store: str) -> Iterator[None]:
 
 
 def synchronous(views: Site) -> Any:
-    def instead(request: HttpRequest, pk: int) -> HttpResponse:
+    def instead(error: Exception, request: HttpRequest, pk: int) -> HttpResponse:
         return views.add(request, pk)
 
     return instead
 
 
 def asynchronous(views: Site) -> Any:
-    async def instead(request: HttpRequest, pk: int) -> HttpResponse:
+    async def instead(error: Exception, request: HttpRequest, pk: int) -> HttpResponse:
         return await sync_to_async(views.add)(request, pk)
 
     return instead
 
 
+def without_error(view: Any) -> Any:
+    """Return what calls a plain view instead, with all that Django has noted on that."""
+
+    @functools.wraps(view)
+    def instead(error: Exception, request: HttpRequest, **kwargs: Any) -> Any:
+        return view(request, **kwargs)
+
+    return instead
+
+
 def of_class(views: Site) -> Any:
-    return views.of_class().as_view()
+    return without_error(views.of_class().as_view())
 
 
 def locked(views: Site) -> Any:
-    return locked_view(f"{views.name}:instead", using=views.store)(synchronous(views))
+    def add(request: HttpRequest, pk: int) -> HttpResponse:
+        return views.add(request, pk)
+
+    return without_error(locked_view(f"{views.name}:instead", using=views.store)(add))
 
 
 INSTEAD = [synchronous, asynchronous, of_class, locked]
@@ -109,17 +123,18 @@ def test_what_it_has_opted_out_of(views: Site) -> None:
     seen: list[bool] = []
     opt_out = non_atomic_requests(using=views.store)
 
-    def instead(request: HttpRequest, pk: int) -> HttpResponse:
+    def instead(error: Exception, request: HttpRequest, pk: int) -> HttpResponse:
         seen.append(in_transaction(views.store))
         return HttpResponse()
 
-    async def later(request: HttpRequest, pk: int) -> HttpResponse:
-        return await sync_to_async(instead)(request, pk)
+    async def later(error: Exception, request: HttpRequest, pk: int) -> HttpResponse:
+        return await sync_to_async(instead)(error, request, pk)
 
     class Page(View):
-        get = staticmethod(instead)
+        def get(self, request: HttpRequest, pk: int) -> HttpResponse:
+            return instead(Exception(), request, pk)
 
-    of_class = method_decorator(opt_out, name="dispatch")(Page).as_view()
+    of_class = without_error(method_decorator(opt_out, name="dispatch")(Page).as_view())
     for each in (opt_out(instead), opt_out(later), of_class):
         with taken(views.name, views.store), page(guarded(views, each)) as client:
             assert client.get("/1/").status_code == 200

@@ -105,7 +105,8 @@ def test_a_release_wakes_exactly_one_of_a_thousand(
             place = backend._places.get(line[number].owner)
             assert place is not None
             while not backend._ready(place):
-                await backend.aqueue(line[number], 5.0, None)
+                # For longer than it takes until the last of them waits, on a busy machine.
+                await backend.aqueue(line[number], 100.0, None)
             woken.append(number)
 
         waits = []

@@ -105,7 +105,8 @@ def locked_task(
       ``"raise"`` fails with LockNotAcquiredError; ``"skip"`` ends it with the result ``default``;
       ``"retry"`` sends it again for when the holder's ttl may have run out; ``"wait"`` waits for
       up to ``wait`` and then fails with LockTimeoutError. Or a callable, called in place of the
-      task with what the task is given. Left out: ``"raise"``, with ``once``: ``"retry"``.
+      task with the LockNotAcquiredError and what the task is given. Left out: ``"raise"``, with
+      ``once``: ``"retry"``.
     - ``wait``: seconds or timedelta to wait first. Left out: 0, with ``"wait"`` the alias's WAIT.
     - ``contention_retries``: how often ``"retry"`` sends it again; None: without a limit. These do
       not count as retries of the task.

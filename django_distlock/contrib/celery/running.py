@@ -113,7 +113,7 @@ def _contended(
     if (spec.on_contention == "retry" or itself) and not here:
         raise _again(spec, task, error)
     if callable(spec.on_contention):
-        return spec.on_contention(*args, **kwargs)
+        return spec.on_contention(error, *args, **kwargs)
     if spec.on_contention == "skip":
         logger.info("Task %s[%s] is skipped: %s", task.name, request.id, error)
         return spec.default

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -100,13 +101,14 @@ class Command(BaseCommand):
 
     def _guard(self, options: dict[str, Any]) -> Lock:
         try:
-            return lock(
+            made = lock(
                 options["name"],
                 using=options["using"],
                 ttl=_seconds(options["ttl"], "--ttl"),
                 wait=None if options["wait"] == "forever" else _seconds(options["wait"], "--wait"),
                 renew=True,
             )
+            return replace(made, _literal=True)
         except InvalidLockError as error:
             raise CommandError(str(error)) from error
 

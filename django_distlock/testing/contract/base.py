@@ -258,7 +258,8 @@ class ContractBase:
 
     def lock(self, name: str, **options: Any) -> Lock:
         """Return a lock of the alias under test; its ttl outlasts the test unless given."""
-        return lock(name, using=self.alias, **{"ttl": 20.0, **options})
+        made: Lock = lock(name, using=self.alias, **{"ttl": 20.0, **options})
+        return made
 
     def claim(self, name: str, ttl: float = 20.0, backend: BaseLockBackend | None = None) -> Claim:
         """Return a claim by a new owner, for calling primitives."""

@@ -31,7 +31,8 @@ class Groups(ContractBase):
     """Several locks at once."""
 
     def _group(self, *names: str, **options: Any) -> LockGroup:
-        return lock_all(*map(self.lock, names), **options)
+        group: LockGroup = lock_all(*map(self.lock, names), **options)
+        return group
 
     def _in_order(self, world: World, count: int) -> list[str]:
         """Return names in the order in which groups take them."""
