@@ -31,7 +31,6 @@ from .instances import lock_for
 from .lease import Lease
 from .lock import Lock, lock
 from .requires import requires_fence
-from .rows import lock_rows
 from .values import Holder, LockInfo
 
 __all__ = [
@@ -65,7 +64,6 @@ __all__ = [
     "lock",
     "lock_all",
     "lock_for",
-    "lock_rows",
     "locks",
     "requires_fence",
 ]

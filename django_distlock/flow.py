@@ -49,7 +49,7 @@ LATE, TOO_LATE = 0.05, 0.5  # seconds past the wait: two tries, one try
 # whoever stands before us may hang.
 QUEUE_LIMIT = 1.0
 AFTER_CONFLICT = Backoff(0.01, 0.15)  # pauses of a release or renewal that met one
-LEAST_PATIENCE = 1.0  # seconds that one call to the store may take, however short the wait
+MIN_ATTEMPT_TIMEOUT = 1.0  # seconds that one call to the store may take, however short the wait
 
 
 class Step(Protocol):
@@ -79,7 +79,7 @@ class Store(Protocol):
     @property
     def command_timeout(self) -> float: ...
     @property
-    def least_patience(self) -> float: ...
+    def min_attempt_timeout(self) -> float: ...
     @property
     def never_blocks(self) -> bool: ...
     def call(self, verb: str, *args: Any, name: str | None) -> Any: ...
@@ -269,7 +269,7 @@ def patience(store: Store, left: float | None) -> float:
     """Return how long one attempt may take, with ``left`` seconds of the wait."""
     if left is None:
         return store.command_timeout
-    return min(store.command_timeout, max(left, store.least_patience))
+    return min(store.command_timeout, max(left, store.min_attempt_timeout))
 
 
 def _at_most(left: float | None, seconds: float, answer: object) -> float:

@@ -30,7 +30,7 @@ from .upkeep import (
     renew_hold,
     send_release,
 )
-from .values import Claim, Grant, Sequencer
+from .values import Claim, Grant
 from .watchdog import abandon, watchdog
 from .worker import callbacks
 
@@ -80,15 +80,6 @@ class Lease(Saves):
                 "This backend has no fencing tokens", name=self.name, alias=self.alias
             )
         return self._hold.fencing_token
-
-    @property
-    def sequencer(self) -> Sequencer:
-        """What to send along, so that its receiver can ask Consul whether we hold the lock still.
-
-        Raises UnsupportedOperationError on a backend that has none; only Consul's has.
-        """
-        self.check()
-        return self._hold.backend.sequencer(self._hold.claim)
 
     @property
     def lost(self) -> bool:

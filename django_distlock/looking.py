@@ -46,7 +46,7 @@ class Seen:
 
     alias: str
     locks: list[LockInfo] = field(default_factory=list)
-    lapsed: list[LockInfo] = field(default_factory=list)
+    expired: list[LockInfo] = field(default_factory=list)
     """The leases that ran out and were not released, if they were asked for."""
     error: str | None = None
     round_trip: float | None = None
@@ -112,21 +112,21 @@ def look(
     limit: float,
     *,
     timed: bool = False,
-    lapsed: bool = False,
+    expired: bool = False,
     patient: bool = True,
 ) -> list[Seen]:
     """Return what is held in each store, in the order of ``backends``, as `ask` asks them.
 
-    With ``timed`` a round trip is timed beside; with ``lapsed`` expired leases are looked for as
-    well. Who looks again and again is not ``patient``: a store that hung the last time, and still
-    does, is not asked another time, and not waited for.
+    With ``timed`` a round trip is timed beside; with ``expired`` leases that ran out are looked for
+    as well. Who looks again and again is not ``patient``: a store that hung the last time, and
+    still does, is not asked another time, and not waited for.
     """
 
     def see(backend: BaseLockBackend) -> Seen:
         round_trip = _round_trip(backend) if timed else None
         held = list(backend.held(prefix))
-        expired = list(backend.lapsed(prefix)) if lapsed else []
-        return Seen(backend.alias, held, expired, round_trip=round_trip)
+        found = list(backend.expired(prefix)) if expired else []
+        return Seen(backend.alias, held, found, round_trip=round_trip)
 
     late = {
         alias: _late[backend]

@@ -20,7 +20,6 @@ __all__ = [
     "LockInfo",
     "Note",
     "Refusal",
-    "Sequencer",
     "doer_of",
     "noted",
     "user_of",
@@ -233,18 +232,6 @@ def noted(
     fill(info, "_owner", owner)
     fill(info, "waiting", ())
     return info
-
-
-@dataclass(frozen=True, slots=True)
-class Sequencer:
-    """By what somebody else can ask Consul whether a holder holds its lock still.
-
-    He reads ``key``: the lock is held as long as its LockIndex and its Session are these.
-    """
-
-    key: str
-    lock_index: int
-    session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,7 @@ class Asked:
         return bool(self.q or self.alias or self.technique or self.older or self.state)
 
     @property
-    def lapsed(self) -> bool:
+    def expired(self) -> bool:
         """Whether the leases that ran out are asked for."""
         return self.state == "expired"
 
@@ -113,7 +113,7 @@ class Asked:
         return Page(found[(number - 1) * per_page : number * per_page], len(found), number, count)
 
     def _found(self, board: Board) -> Iterator[Entry]:
-        entries: Sequence[Entry] = board.lapsed if self.lapsed else board.entries
+        entries: Sequence[Entry] = board.expired if self.expired else board.entries
         if self.alias:
             entries = [each for each in entries if each.alias == self.alias]
         if self.technique:

@@ -76,7 +76,7 @@ class Board:
 
     stores: list[Store]
     entries: list[Entry]
-    lapsed: list[Entry]
+    expired: list[Entry]
     """Leases that ran out and were not released, if they were asked for."""
     ttls: dict[str, float]
     """The TTL setting of each alias."""
@@ -102,7 +102,7 @@ class Board:
 
 
 def gather(
-    limit: float, *, using: set[str] | None = None, retry: str = "", lapsed: bool = False
+    limit: float, *, using: set[str] | None = None, retry: str = "", expired: bool = False
 ) -> Board:
     """Ask every store (or those of the aliases ``using``), and take at most ``limit`` seconds.
 
@@ -118,10 +118,12 @@ def gather(
         broken = {}
     again = {alias: backends[alias] for alias in backends if alias == retry}
     others = {alias: backends[alias] for alias in backends if alias != retry}
-    answers = look(others, "", limit, timed=using is None, lapsed=lapsed, patient=using is not None)
+    answers = look(
+        others, "", limit, timed=using is None, expired=expired, patient=using is not None
+    )
     if again:
         left = max(0.1, limit - (time.monotonic() - begun))
-        answers += look(again, "", left, timed=True, lapsed=lapsed)
+        answers += look(again, "", left, timed=True, expired=expired)
     board = Board(
         [Store(alias, error=shown(error, 500)) for alias, error in broken.items()],
         [],
@@ -133,7 +135,7 @@ def gather(
         technique = technique_of(backend)
         waiters = [info.waiters for info in seen.locks if info.waiters is not None]
         board.entries += [Entry(seen.alias, technique, info) for info in seen.locks]
-        board.lapsed += [Entry(seen.alias, technique, info) for info in seen.lapsed]
+        board.expired += [Entry(seen.alias, technique, info) for info in seen.expired]
         board.stores.append(
             Store(
                 seen.alias,
@@ -171,14 +173,14 @@ class Row:
         self.held_for = duration(self.age)
         self.left: float | None = None
         self.most = ttl
-        self.lapsed = info.expires_at is not None and info.expires_at <= now
+        self.expired = info.expires_at is not None and info.expires_at <= now
         if info.expires_at is not None:
             self.left = max(0.0, (info.expires_at - now).total_seconds())
             # Never renewed it lasts from the grant to the end; else the setting is the best guess.
             whole = (info.expires_at - info.acquired_at).total_seconds()
             self.most = max(self.left, min(whole, ttl), 0.001)
         self.ttl_left = "" if self.left is None else duration(self.left)
-        if self.lapsed and info.expires_at is not None:
+        if self.expired and info.expires_at is not None:
             self.ttl_left = _ago((now - info.expires_at).total_seconds())
         self.ending = self.left is not None and self.left < ENDING
 

@@ -142,7 +142,7 @@ class HeldLockAdmin(Base):
         if not self.has_view_permission(request):
             raise PermissionDenied
         asked = Asked.read(request.GET)
-        board = gather(self.limit, retry=request.GET.get("retry", ""), lapsed=asked.lapsed)
+        board = gather(self.limit, retry=request.GET.get("retry", ""), expired=asked.expired)
         page = asked.answer(board, self.per_page)
         return {
             "asked": asked,
@@ -153,7 +153,7 @@ class HeldLockAdmin(Base):
             "rows": [board.row(each) for each in page.entries],
             "columns": [_column(asked, name) for name in ORDERS if name != "alias"],
             # What has expired is free: whoever wants it takes it.
-            "may_release": self.has_release_permission(request) and not asked.lapsed,
+            "may_release": self.has_release_permission(request) and not asked.expired,
             "list_url": self._address("changelist"),
             "hold_url": self._address("hold"),
             "release_url": self._address("release"),
@@ -174,7 +174,7 @@ class HeldLockAdmin(Base):
         if not self.has_view_permission(request):
             raise PermissionDenied
         return self._chosen(
-            request, choose(request.GET.getlist("hold"), self.limit, lapsed=True), ask=False
+            request, choose(request.GET.getlist("hold"), self.limit, expired=True), ask=False
         )
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
@@ -233,7 +233,7 @@ def _found(asked: Asked, page: Page, board: Board) -> str:
         return ngettext("%(held)s lock is held", "%(held)s locks are held", board.held) % {
             "held": board.held
         }
-    if asked.lapsed:
+    if asked.expired:
         return ngettext(
             "%(found)s lease has expired", "%(found)s leases have expired", page.found
         ) % {"found": page.found}

@@ -37,11 +37,11 @@ class Chosen:
     errors: list[str] = field(default_factory=list)
 
 
-def choose(keys: Sequence[str], limit: float, *, lapsed: bool = False) -> Chosen:
-    """Find the holds of these keys in their stores, with ``lapsed`` expired ones, too."""
+def choose(keys: Sequence[str], limit: float, *, expired: bool = False) -> Chosen:
+    """Find the holds of these keys in their stores, with ``expired`` those that ran out, too."""
     wanted = dict.fromkeys(keys[:MOST])
-    board = gather(limit, using={key.partition(":")[2] for key in wanted}, lapsed=lapsed)
-    found = {entry.key: entry for entry in (*board.lapsed, *board.entries)}
+    board = gather(limit, using={key.partition(":")[2] for key in wanted}, expired=expired)
+    found = {entry.key: entry for entry in (*board.expired, *board.entries)}
     down = {store.alias for store in board.stores if store.error}
     missing = [key for key in wanted if key not in found and key.partition(":")[2] not in down]
     entries = [found[key] for key in wanted if key in found]

@@ -18,7 +18,7 @@ from ..exceptions import InvalidLockBackendError, LockNotHeldError, UnsupportedO
 from ..names import check_name, key_of
 from ..signals import Tell, heard, lock_forced
 from ..transactions import Ask, is_pending, sweep
-from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, Sequencer
+from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 
 __all__ = ["BaseLockBackend"]
 
@@ -50,11 +50,11 @@ class BaseLockBackend(Calls):
     queues: bool = False
     counts_waiters: bool = False
     cleans: ClassVar[bool] = False
-    hands_over: ClassVar[bool] = True
+    transferable: ClassVar[bool] = True
 
     grace: ClassVar[float] = 1.0
     # Seconds that one attempt may wait for the store's answer, however short the wait.
-    least_patience: float = flow.LEAST_PATIENCE
+    min_attempt_timeout: float = flow.MIN_ATTEMPT_TIMEOUT
     longest_ttl: ClassVar[float] = MAX_TTL
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
@@ -104,7 +104,7 @@ class BaseLockBackend(Calls):
         """Yield every held lock whose name begins with ``prefix``, in any order."""
         raise NotImplementedError
 
-    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
+    def scan_expired(self, prefix: str) -> Iterator[LockInfo]:
         """Yield the leases that ran out and were not released, as far as the store keeps them."""
         return iter(())
 
@@ -155,15 +155,6 @@ class BaseLockBackend(Calls):
     def max_ttl(self, ttl: float) -> float:
         """Return how long the store may keep a lock of ``ttl`` whose holder has vanished."""
         return ttl
-
-    def sequencer(self, claim: Claim) -> Sequencer:
-        """Return by what others can ask the store whether the claim's owner holds the lock still.
-
-        A store that has sequencers overrides this. Asked of a claim that was granted.
-        """
-        raise UnsupportedOperationError(
-            "This backend has no sequencers", name=claim.name, alias=self.alias
-        )
 
     def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
         """Return until when, by `clock`, a granted claim can be relied on, whatever its ttl is.
@@ -225,13 +216,13 @@ class BaseLockBackend(Calls):
         except self.store_errors as error:
             raise self._failure("scan", error, None) from error
 
-    def lapsed(self, prefix: str = "") -> Iterator[LockInfo]:
+    def expired(self, prefix: str = "") -> Iterator[LockInfo]:
         """Yield as `held` the leases that ran out and that nobody has released or taken since.
 
         Their holders have crashed, say, or hang. A store may forget them at any time.
         """
         try:
-            yield from self.scan_lapsed(prefix)
+            yield from self.scan_expired(prefix)
         except self.store_errors as error:
             raise self._failure("scan", error, None) from error
 

@@ -104,18 +104,18 @@ class LocMemBackend(BaseLockBackend):
             ]
         return (info for info in mine if info is not None)
 
-    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
+    def scan_expired(self, prefix: str) -> Iterator[LockInfo]:
         with self._space.mutex:
             mine = [
-                self._info(row, lapsed=True)
+                self._info(row, expired=True)
                 for key, row in self._space.rows.items()
                 if row.name.startswith(prefix) and key == key_of(self.conf.prefix, row.name)
             ]
         return (info for info in mine if info is not None)
 
-    def _info(self, row: _Row, *, lapsed: bool = False) -> LockInfo | None:
+    def _info(self, row: _Row, *, expired: bool = False) -> LockInfo | None:
         now, wall = self.clock(), time.time()
-        if (row.expires <= now) is not lapsed:
+        if (row.expires <= now) is not expired:
             return None
         note = Note.loads(row.note)
         return LockInfo(

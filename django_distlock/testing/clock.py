@@ -1,4 +1,4 @@
-"""`turn_clock`: time passes for locks in memory without waiting for it."""
+"""`advance_clock`: time passes for locks in memory without waiting for it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..handler import locks
 from .memory import MemoryBackend
 from .telling import atold, told
 
-__all__ = ["aturn_clock", "turn_clock"]
+__all__ = ["aadvance_clock", "advance_clock"]
 
 
-def turn_clock(
+def advance_clock(
     seconds: Duration, *, using: str | Iterable[str] | None = None, renew: bool = False
 ) -> None:
     """Let time pass at once for the locks under `override_locks`: each is that much older.
@@ -30,10 +30,10 @@ def turn_clock(
     told()
 
 
-async def aturn_clock(
+async def aadvance_clock(
     seconds: Duration, *, using: str | Iterable[str] | None = None, renew: bool = False
 ) -> None:
-    """Let time pass as `turn_clock`."""
+    """Let time pass as `advance_clock`."""
     _turn(seconds, using, renew)
     await atold()
 

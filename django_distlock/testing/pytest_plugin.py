@@ -14,11 +14,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from .clock import turn_clock as turn
+from .clock import advance_clock as turn
 from .elsewhere import hold_elsewhere as Elsewhere
 from .override import override_locks
 
-__all__ = ["hold_elsewhere", "locks_in_memory", "turn_clock"]
+__all__ = ["advance_clock", "hold_elsewhere", "locks_in_memory"]
 
 MARK = "override_locks"
 
@@ -68,6 +68,6 @@ def hold_elsewhere(request: pytest.FixtureRequest) -> Iterator[Callable[..., Els
 
 
 @pytest.fixture
-def turn_clock(locks_in_memory: override_locks) -> Callable[..., None]:
-    """Let time pass for the locks, which are in memory: `turn_clock` of the kit."""
+def advance_clock(locks_in_memory: override_locks) -> Callable[..., None]:
+    """Let time pass for the locks, which are in memory: `advance_clock` of the kit."""
     return turn

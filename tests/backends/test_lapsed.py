@@ -35,23 +35,23 @@ def test_what_ran_out_is_told_until_it_is_taken_again(alias: str, name: str) -> 
         backend.try_acquire(each, 5.0)
     backend.release(freed)
     time.sleep(0.3)
-    [info] = backend.lapsed(name)
+    [info] = backend.expired(name)
     assert (info.name, info.fencing_token) == (gone.name, grant.fencing_token)
     assert info.holder.pid == os.getpid()
     assert info.metadata == {"user": "ada"}
     assert info.expires_at is not None
     assert info.expires_at > info.acquired_at
     assert [each.name for each in backend.held(name)] == [kept.name]
-    assert list(backend.lapsed(f"{name}:k")) == []
+    assert list(backend.expired(f"{name}:k")) == []
     backend.try_acquire(lost, 5.0)
-    assert list(backend.lapsed(name)) == []
+    assert list(backend.expired(name)) == []
     for each in (kept, lost):
         backend.release(each)
 
 
 @pytest.mark.parametrize("alias", ["dummy"])
 def test_a_store_that_keeps_nothing_tells_of_nothing(alias: str) -> None:
-    assert list(locks[alias].lapsed()) == []
+    assert list(locks[alias].expired()) == []
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -61,4 +61,4 @@ def test_errors_of_the_store_are_ours(store: str) -> None:
         lock_alias("down", LOCATION="down"),
         pytest.raises(LockBackendError),
     ):
-        list(locks["down"].lapsed())
+        list(locks["down"].expired())

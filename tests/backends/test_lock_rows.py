@@ -18,9 +18,9 @@ from django_distlock import (
     LockNotAcquiredError,
     LockTimeoutError,
     UnsupportedOperationError,
-    lock_rows,
 )
 from django_distlock.models import LockRow
+from django_distlock.rows import lock_rows
 from tests.backends.tools import (
     LIMIT,
     SERVERS,

@@ -10,8 +10,9 @@ import pytest
 from django.db import connections, models, transaction
 from django.test import override_settings
 
-from django_distlock import UnsupportedOperationError, lock_rows
+from django_distlock import UnsupportedOperationError
 from django_distlock.models import LockRow
+from django_distlock.rows import lock_rows
 from tests.backends.tools import SERVERS, database_alias, elsewhere
 
 on_servers = pytest.mark.parametrize("store", SERVERS)

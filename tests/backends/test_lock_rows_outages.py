@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from django.db import Error, connections, transaction
 
-from django_distlock import LockBackendError, LockNotAcquiredError, lock_rows
+from django_distlock import LockBackendError, LockNotAcquiredError
 from django_distlock.models import LockRow
+from django_distlock.rows import lock_rows
 from tests.backends.outages import Place
 from tests.backends.tools import Elsewhere, soon
 

@@ -19,11 +19,11 @@ from django_distlock import (
     LockBackendError,
     UnsupportedOperationError,
     lock,
-    lock_rows,
 )
 from django_distlock.backends.table import checks
 from django_distlock.handler import locks
 from django_distlock.models import LockRow
+from django_distlock.rows import lock_rows
 from django_distlock.transactions import Block
 from django_distlock.watchdog import worker_of
 from django_distlock.worker import Worker

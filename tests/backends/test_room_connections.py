@@ -60,7 +60,7 @@ def test_however_many_wait_the_connections_are_few(
 
 def test_one_room_is_enough(store: str, name: str) -> None:
     with (
-        lock_alias("narrow", LOCATION=store, WAIT=LIMIT, OPTIONS={"ROOMS": 1}) as alias,
+        lock_alias("narrow", LOCATION=store, WAIT=LIMIT, OPTIONS={"QUEUE_CONNECTIONS": 1}) as alias,
         ExitStack() as stack,
     ):
         held = [taken(f"{name}{number}", alias) for number in range(3)]
@@ -197,8 +197,8 @@ def test_behind_a_pooler_waiters_poll_unless_told(
         ({"WAITING": "listen"}, "'queue' or 'poll' is expected"),
         ({"WAITING": True}, "'queue' or 'poll' is expected"),
         ({"WAITING": "queue", "SQL": "portable"}, "the portable SQL has no queue"),
-        ({"ROOMS": 0}, "from 1 to 1000"),
-        ({"ROOMS": True}, "from 1 to 1000"),
+        ({"QUEUE_CONNECTIONS": 0}, "from 1 to 1000"),
+        ({"QUEUE_CONNECTIONS": True}, "from 1 to 1000"),
     ],
 )
 def test_wrong_options_are_refused(store: str, options: dict[str, Any], said: str) -> None:

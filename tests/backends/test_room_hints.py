@@ -62,7 +62,7 @@ def test_tasks_poll_while_the_server_has_no_room(alias: str, name: str) -> None:
 
 
 def test_tasks_for_whom_there_is_no_door_poll(store: str, name: str) -> None:
-    with lock_alias("one-door", LOCATION=store, OPTIONS={"ROOMS": 1}) as alias:
+    with lock_alias("one-door", LOCATION=store, OPTIONS={"QUEUE_CONNECTIONS": 1}) as alias:
         leases = [taken_elsewhere(f"{name}:{number}", alias) for number in range(3)]
 
         async def main() -> None:

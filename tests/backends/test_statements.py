@@ -141,7 +141,7 @@ def taken_by_another(name: str, alias: str) -> Iterator[None]:
 # -- who loses writes nothing --------------------------------------------------------------------
 
 
-def lose(name: str, alias: str) -> None:
+def expire_lease(name: str, alias: str) -> None:
     """Lose many times."""
     for _ in range(LOSSES):
         assert lock(name, using=alias, wait=0).acquire() is None
@@ -161,11 +161,11 @@ def written(store: str) -> int:
 def test_who_loses_writes_nothing(store: str, quiet: dict[str, Any], name: str) -> None:
     """A round without a byte is proof; the server may write for reasons of its own in another."""
     with using(quiet) as alias, taken_by_another(name, alias):
-        lose(name, alias)
+        expire_lease(name, alias)
         grown = []
         for _ in range(5):
             before = written(store)
-            elsewhere(lambda: lose(name, alias))
+            elsewhere(lambda: expire_lease(name, alias))
             grown.append(written(store) - before)
             if grown[-1] == 0:
                 break

@@ -21,13 +21,13 @@ from django_distlock import (
 from django_distlock.testing import (
     aassert_free,
     aassert_held,
-    alose,
+    advance_clock,
+    aexpire_lease,
     assert_free,
     assert_held,
+    expire_lease,
     hold_elsewhere,
-    lose,
     override_locks,
-    turn_clock,
 )
 
 
@@ -58,13 +58,13 @@ def elsewhere(using: str) -> None:
 def losing(using: str) -> None:
     def by_lease() -> None:
         with lock("kit:a", using=using) as lease:
-            lose(lease, reason="an operator")
+            expire_lease(lease, reason="an operator")
             with lock("kit:a", using=using, wait=0):
                 pass
 
     def by_name() -> None:
         with lock("kit:a", using=using):
-            lose("kit:a", using=using)
+            expire_lease("kit:a", using=using)
             assert_free("kit:a", using=using)
 
     with pytest.raises(LeaseLostError, match="an operator"):
@@ -77,7 +77,7 @@ def instead(using: str) -> None:
     with lock("kit:a", using=using) as outer:
         with override_locks(using=using, held={"kit:b"}, wait=0):
             with lock("kit:a", using=using) as inner:
-                turn_clock(3600, using=using, renew=True)
+                advance_clock(3600, using=using, renew=True)
                 inner.check()
             assert lock("kit:b", using=using).acquire() is None
         outer.check()
@@ -94,7 +94,7 @@ async def asynchronously(using: str) -> None:
     await aassert_free("kit:a", using=using)
     with pytest.raises(LeaseLostError):
         async with lock("kit:a", using=using) as lease:
-            await alose(lease)
+            await aexpire_lease(lease)
     with pytest.raises(AssertionError, match=r"is free\."):
         await aassert_held("kit:a", using=using)
 
@@ -190,7 +190,7 @@ def test_a_lock_kept_for_a_transaction(store: str, alias: str) -> None:
         with transaction.atomic(using=store):
             with lock("kit:a", using=using):
                 pass
-            lose("kit:a", using=using)
+            expire_lease("kit:a", using=using)
             second = lock("kit:a", using=using, wait=0).acquire()
             assert second
         second.check()

@@ -18,7 +18,7 @@ from django_distlock.commands import (
     LockedCommand,
     locked_command,
 )
-from django_distlock.testing import hold_elsewhere, lose
+from django_distlock.testing import expire_lease, hold_elsewhere
 from tests.backends.tools import (
     SERVERS,
     STORES,
@@ -173,7 +173,7 @@ def test_it_waits_when_told_to(backend: UnitBackend) -> None:
 def test_a_lost_lock_is_a_failure(backend: UnitBackend) -> None:
     class Losing(Import):
         def handle(self, *args: Any, **options: Any) -> str:
-            lose(self.lease)  # type: ignore[attr-defined]
+            expire_lease(self.lease)  # type: ignore[attr-defined]
             return "done"
 
     with pytest.raises(CommandError, match="The lease is lost: a test said so") as lost:

@@ -10,10 +10,12 @@ from django_distlock import (
     Lease,
     LeaseLostError,
     LockBackendError,
+    LockNotHeldError,
     UnsupportedOperationError,
     lock,
     locks,
 )
+from django_distlock.backends.consul import sequencer
 from django_distlock.backends.consul.sessions import Session, Sessions
 from django_distlock.values import Refusal
 from tests.claims import claim, granted, soon, started
@@ -91,7 +93,7 @@ def test_a_session_is_renewed_and_lapsed_leases_are_freed_before(
 ) -> None:
     """Free what nobody released, so that no lock lives on by its process's other locks."""
     backend = opened(server.url)
-    granted(backend, claim(backend, "lapsed", ttl=0.2))
+    granted(backend, claim(backend, "expired", ttl=0.2))
     time.sleep(0.3)
     deadline = time.monotonic() + 5
     while keys_of(server, backend):
@@ -209,16 +211,21 @@ def test_the_sequencer_is_consuls_own(opened: Opener, server: Consul) -> None:
     found = []
     for _ in range(2):
         with lock("a", using=backend.alias, ttl=20) as lease:
-            sequencer = lease.sequencer
-            found.append(sequencer)
-            assert current(sequencer.key) == (sequencer.lock_index, sequencer.session)
+            ours = sequencer(lease)
+            found.append(ours)
+            assert current(ours.key) == (ours.lock_index, ours.session)
             lease.renew()
-            assert lease.sequencer == sequencer
-            assert current(sequencer.key) == (sequencer.lock_index, sequencer.session)
-        assert current(sequencer.key)[1] is None
+            assert sequencer(lease) == ours
+            assert current(ours.key) == (ours.lock_index, ours.session)
+        assert current(ours.key)[1] is None
     assert found[0].key == found[1].key
     assert found[0].session == found[1].session
     assert found[1].lock_index > found[0].lock_index
+    ended = lock("a", using=backend.alias).acquire()
+    assert ended is not None
+    ended.release()
+    with pytest.raises(LockNotHeldError):
+        sequencer(ended)
 
 
 def test_a_deleted_key_has_no_sequencer(opened: Opener, server: Consul) -> None:
@@ -228,13 +235,13 @@ def test_a_deleted_key_has_no_sequencer(opened: Opener, server: Consul) -> None:
         lock("a", using=backend.alias) as lease,
         pytest.raises(UnsupportedOperationError, match="BEHAVIOR"),
     ):
-        _ = lease.sequencer
+        sequencer(lease)
 
 
 def test_other_backends_have_no_sequencer() -> None:
     assert "locmem" in locks
     with lock("a", using="locmem") as lease, pytest.raises(UnsupportedOperationError):
-        _ = lease.sequencer
+        sequencer(lease)
 
 
 def test_tokens_rise_though_the_key_is_deleted(opened: Opener, server: Consul) -> None:
@@ -244,7 +251,7 @@ def test_tokens_rise_though_the_key_is_deleted(opened: Opener, server: Consul) -
     for _ in range(3):
         with lock("a", using=backend.alias) as lease:
             tokens.append(lease.fencing_token)
-            assert lease.sequencer.lock_index == 1
+            assert sequencer(lease).lock_index == 1
         server.ask("DELETE", f"/v1/kv/{backend._folder}?recurse")
     assert tokens == sorted(set(tokens))
 

@@ -215,9 +215,9 @@ def test_of_many_waiters_of_a_process_one_watches(opened: Opener, server: Consul
 def test_a_lapsed_holder_is_passed_over_by_whoever_watched(opened: Opener, server: Consul) -> None:
     """Take the lock of a holder in whose session others are held, when its ttl is over."""
     backend, other = opened(server.url, prefix="same"), opened(server.url, prefix="same")
-    kept, lapsed = claim(backend, "kept"), claim(backend, "a", ttl=0.3)
+    kept, expired = claim(backend, "kept"), claim(backend, "a", ttl=0.3)
     granted(backend, kept)
-    token = granted(backend, lapsed)
+    token = granted(backend, expired)
     second = claim(other, "a")
     first_refusal = other.try_acquire(second, 1.0)
     assert isinstance(first_refusal, Refusal)
@@ -225,8 +225,8 @@ def test_a_lapsed_holder_is_passed_over_by_whoever_watched(opened: Opener, serve
     assert 0 < first_refusal.remaining <= 0.3
     assert other.queue(second, first_refusal.remaining + 0.01, None)
     assert granted(other, second) > token
-    assert backend.renew(lapsed) is False
-    assert backend.release(lapsed) is False
+    assert backend.renew(expired) is False
+    assert backend.release(expired) is False
     assert backend.renew(kept) is True
     assert other.release(second)
     assert backend.release(kept)

@@ -23,7 +23,7 @@ from django_distlock import (
     requires_fence,
 )
 from django_distlock.backends.locmem import LocMemBackend
-from django_distlock.testing import lose
+from django_distlock.testing import expire_lease
 from tests.backends.tools import lock_alias
 from tests.fencing.models import Account
 from tests.fencing.tools import TOKEN, just_before, made_up, rivals, somebody, statements
@@ -106,7 +106,7 @@ def test_a_lease_that_is_known_to_be_lost(
     account: Account, write: Callable[..., object], nothing_sent: None
 ) -> None:
     lease = somebody("lost", "locmem")
-    lose(lease)
+    expire_lease(lease)
     with pytest.raises(LeaseLostError):
         write(account, lease)
 
@@ -241,7 +241,7 @@ def test_coroutines() -> None:
     async def main() -> None:
         assert await work(made_up("a")) == TOKEN
         lost = somebody("lost", "locmem")
-        lose(lost)
+        expire_lease(lost)
         with pytest.raises(LeaseLostError):
             await work(lost)
 

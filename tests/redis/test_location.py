@@ -52,7 +52,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("redis://a/3", {"CLUSTER": True}, "databases other than 0"),
     (None, {"CLUSTER": True}, "the URL of a node"),
     ("a", {"CLUSTER": True}, "no URL of a node"),
-    ("redis://a", {"ROOMS": 1}, "unknown keys: ROOMS"),
+    ("redis://a", {"QUEUE_CONNECTIONS": 1}, "unknown keys: QUEUE_CONNECTIONS"),
 ]
 
 

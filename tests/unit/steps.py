@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 from django_distlock import flow
-from django_distlock.flow import LEAST_PATIENCE, Attempt, Call, Granted, Pause, drift
+from django_distlock.flow import MIN_ATTEMPT_TIMEOUT, Attempt, Call, Granted, Pause, drift
 from django_distlock.values import Claim, Grant, Refusal
 
 from .tools import VirtualClock
@@ -26,7 +26,7 @@ class NoStore:
 
     queues: bool = False
     command_timeout: float = 5.0
-    least_patience: float = LEAST_PATIENCE
+    min_attempt_timeout: float = MIN_ATTEMPT_TIMEOUT
     alias: str = "test"
     never_blocks: bool = False
     clock: VirtualClock = field(default_factory=VirtualClock)

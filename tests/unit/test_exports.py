@@ -29,7 +29,6 @@ PUBLIC = {
     "lock",
     "lock_all",
     "lock_for",
-    "lock_rows",
     "locks",
     "requires_fence",
     *(name for name in exceptions.__all__ if name.endswith("Error")),

@@ -10,7 +10,7 @@ from django_distlock import flow
 from django_distlock.exceptions import LockBackendError, StoreConflictError
 from django_distlock.flow import (
     LATE,
-    LEAST_PATIENCE,
+    MIN_ATTEMPT_TIMEOUT,
     TRIES_IN_CONFLICT,
     Call,
     Granted,
@@ -245,7 +245,7 @@ def test_a_pause_may_be_ended_early_by_the_store() -> None:
 
 @pytest.mark.parametrize(
     ("wait", "limit"),
-    [(None, 5.0), (60.0, 5.0), (3.0, 3.0), (0.2, LEAST_PATIENCE), (0.0, LEAST_PATIENCE)],
+    [(None, 5.0), (60.0, 5.0), (3.0, 3.0), (0.2, MIN_ATTEMPT_TIMEOUT), (0.0, MIN_ATTEMPT_TIMEOUT)],
 )
 def test_a_question_is_limited_by_the_wait_and_the_command_timeout(
     wait: float | None, limit: float

@@ -1,4 +1,4 @@
-"""`turn_clock`: time passes for locks in memory without waiting for it."""
+"""`advance_clock`: time passes for locks in memory without waiting for it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from django_distlock import (
 )
 from django_distlock.signals import lock_renewed
 from django_distlock.testing import (
+    aadvance_clock,
+    advance_clock,
     assert_free,
     assert_held,
-    aturn_clock,
+    expire_lease,
     hold_elsewhere,
-    lose,
     override_locks,
-    turn_clock,
 )
 from django_distlock.values import Claim
 
@@ -53,7 +53,7 @@ class TestTurned:
         told: list[str] = []
         lease = take("a")
         lease.on_lost(lambda each: told.append(each.name))
-        turn_clock(31)
+        advance_clock(31)
         assert told == ["a"]
         assert [each["name"] for each in lost] == ["a"]
         assert lease.lost
@@ -65,7 +65,7 @@ class TestTurned:
 
     def test_others_can_take_it(self) -> None:
         lease = take("a")
-        turn_clock(31)
+        advance_clock(31)
         assert_free("a")
         second = in_thread(lock("a", wait=0).acquire)
         assert second
@@ -73,27 +73,27 @@ class TestTurned:
 
     def test_what_lasts_is_renewed_at_once(self) -> None:
         lease = take("a")
-        turn_clock(25)
+        advance_clock(25)
         assert 29 < lease.remaining() < 30
         info = assert_held("a")
         assert info.expires_at is not None
         assert 54 < (info.expires_at - info.acquired_at).total_seconds() < 56
-        turn_clock(25)
+        advance_clock(25)
         lease.release()
 
     def test_what_is_not_renewed_is_older(self) -> None:
         lease = take("a", renew=False)
-        turn_clock(timedelta(seconds=20))
+        advance_clock(timedelta(seconds=20))
         assert 9 < lease.remaining() < 10
-        turn_clock(5, renew=True)
+        advance_clock(5, renew=True)
         assert 4 < lease.remaining() < 5
         lease.check()
-        turn_clock(5, renew=True)
+        advance_clock(5, renew=True)
         assert lease.lost
 
     def test_no_renewal_before_its_time(self) -> None:
         lease = take("a")
-        turn_clock(5)
+        advance_clock(5)
         assert 24 < lease.remaining() < 25
 
     def test_the_watchdog_may_go_on(self) -> None:
@@ -105,7 +105,7 @@ class TestTurned:
         lease = take("a")
         lock_renewed.connect(receive)
         try:
-            turn_clock(3600, renew=True)
+            advance_clock(3600, renew=True)
         finally:
             lock_renewed.disconnect(receive)
         assert len(renewed) >= 120
@@ -114,15 +114,15 @@ class TestTurned:
 
     def test_not_past_max_hold(self) -> None:
         lease = take("a", max_hold=60)
-        turn_clock(50, renew=True)
+        advance_clock(50, renew=True)
         lease.check()
-        turn_clock(45, renew=True)
+        advance_clock(45, renew=True)
         with pytest.raises(LeaseLostError):
             lease.check()
 
     def test_not_for_a_holder_that_has_ended(self) -> None:
         lease = in_thread(lambda: take("a"))
-        turn_clock(31, renew=True)
+        advance_clock(31, renew=True)
         assert lease.lost
 
     def test_somebody_else_who_crashed_expires(self) -> None:
@@ -131,45 +131,45 @@ class TestTurned:
                 lock("a", wait=0).__enter__()
             assert caught.value.retry_after is not None
             assert 29 < caught.value.retry_after <= 30
-            turn_clock(31)
+            advance_clock(31)
             with lock("a", wait=0):
                 assert_held("b")
 
     def test_somebody_else_who_lives_renews(self) -> None:
         with hold_elsewhere("a"):
-            turn_clock(1_000_000)
+            advance_clock(1_000_000)
             with pytest.raises(LockNotAcquiredError) as caught:
                 lock("a", wait=0).__enter__()
             assert caught.value.retry_after is not None
             assert 29 < caught.value.retry_after <= 30
-            turn_clock(1_000_000)
+            advance_clock(1_000_000)
             assert [info.name for info in locks["default"].held()] == ["a"]
-            turn_clock(1_000_000)
+            advance_clock(1_000_000)
             assert_held("a")
 
     def test_a_detached_lease_expires(self) -> None:
         handle = take("a").detach()
-        turn_clock(31)
+        advance_clock(31)
         with pytest.raises(LeaseLostError):
             Lease.attach(handle)
 
     def test_what_is_lost_stays_so(self) -> None:
         lease = take("a")
-        lose(lease)
-        turn_clock(1)
+        expire_lease(lease)
+        advance_clock(1)
         assert lease.lost
 
     def test_a_lock_that_was_forced_is_lost(self) -> None:
         lease = take("a")
         locks["default"].force_release("a")
-        turn_clock(15)
+        advance_clock(15)
         with pytest.raises(LeaseLostError, match="not ours any more"):
             lease.check()
 
     def test_waiting_goes_by_the_real_clock(self) -> None:
         begun = time.monotonic()
         with hold_elsewhere("a"):
-            turn_clock(1000)
+            advance_clock(1000)
             assert lock("a").acquire(wait=0.05) is None
         assert time.monotonic() - begun < 10
 
@@ -179,7 +179,7 @@ class TestTurned:
         async def main() -> None:
             async with lock("a", cancel_on_lost=True) as lease:
                 lease.on_lost(lambda each: told.append(each.name))
-                await aturn_clock(31)
+                await aadvance_clock(31)
                 assert told == ["a"]
                 await asyncio.sleep(10)
                 raise NotImplementedError
@@ -189,17 +189,17 @@ class TestTurned:
 
     def test_one_alias(self) -> None:
         first, second = take("a"), take("a", using="locmem")
-        turn_clock(31, using="locmem")
+        advance_clock(31, using="locmem")
         assert second.lost
         first.check()
-        turn_clock(31, using=["default"])
+        advance_clock(31, using=["default"])
         assert first.lost
 
     @pytest.mark.parametrize("seconds", [None, -1, True, "1", float("inf")])
     def test_only_forwards(self, seconds: Any) -> None:
         with pytest.raises(InvalidLockError, match="seconds"):
-            turn_clock(seconds)
-        turn_clock(0)
+            advance_clock(seconds)
+        advance_clock(0)
 
 
 def test_the_watchdogs_thread_goes_by_the_turned_clock() -> None:
@@ -207,7 +207,7 @@ def test_the_watchdogs_thread_goes_by_the_turned_clock() -> None:
     with override_locks(TTL=0.3):
         before = take("before")
         dying = take("dying", ttl=31.0, renew=False)
-        turn_clock(30.8, renew=True)
+        advance_clock(30.8, renew=True)
         after = take("after")
         short = take("short", renew=False)
         assert eventually(lambda: dying._hold.state.value == "lost", 5)
@@ -229,7 +229,7 @@ def test_a_renewal_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
             return renew_many(claims)
 
         def turn() -> None:
-            turn_clock(0.1)
+            advance_clock(0.1)
             turned.set()
 
         monkeypatch.setattr(backend, "renew_many", gated)
@@ -249,19 +249,19 @@ def test_a_renewal_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_locks_in_memory() -> None:
     with pytest.raises(InvalidLockError, match=r"use override_locks\(\)"):
-        turn_clock(1)
+        advance_clock(1)
     with override_locks(using="locmem"):
-        turn_clock(1)
-        turn_clock(1, using="locmem")
+        advance_clock(1)
+        advance_clock(1, using="locmem")
         with pytest.raises(InvalidLockError, match="'default'"):
-            turn_clock(1, using=["locmem", "default"])
+            advance_clock(1, using=["locmem", "default"])
 
 
 def test_leases_of_other_aliases_are_left() -> None:
     with lock("a") as lease, override_locks(using="locmem"):
-        turn_clock(3600)
+        advance_clock(3600)
         assert lease.remaining() > 20
     with lock("a") as lease:
         with override_locks():
-            turn_clock(3600)
+            advance_clock(3600)
         assert lease.remaining() > 20

@@ -1,4 +1,4 @@
-"""`hold_elsewhere`, `lose`, `assert_held` and `assert_free`, on a store in memory."""
+"""`hold_elsewhere`, `expire_lease`, `assert_held` and `assert_free`, on a store in memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from django_distlock import (
 from django_distlock.testing import (
     aassert_free,
     aassert_held,
-    alose,
+    aexpire_lease,
     assert_free,
     assert_held,
+    expire_lease,
     hold_elsewhere,
-    lose,
     override_locks,
 )
 from django_distlock.worker import callbacks
@@ -134,7 +134,7 @@ def test_a_lease_is_lost_in_the_middle(backend: UnitBackend, lost: list[dict[str
     lease = lock("a", using=backend.alias).acquire()
     assert lease
     lease.on_lost(slowly)
-    lose(lease, reason="an operator broke it")
+    expire_lease(lease, reason="an operator broke it")
     assert told == ["a"]
     assert [(each["name"], each["reason"]) for each in lost] == [("a", "an operator broke it")]
     assert lease.lost
@@ -149,7 +149,7 @@ def test_a_lease_is_lost_in_the_middle(backend: UnitBackend, lost: list[dict[str
 
 def test_a_lease_out_of_reach_is_lost_by_its_name(backend: UnitBackend) -> None:
     with pytest.raises(LeaseLostError, match="a test said so"), lock("a", using=backend.alias):
-        lose("a", using=backend.alias)
+        expire_lease("a", using=backend.alias)
     held: threading.Event = threading.Event()
     over = threading.Event()
     errors: list[LeaseLostError] = []
@@ -165,7 +165,7 @@ def test_a_lease_out_of_reach_is_lost_by_its_name(backend: UnitBackend) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     assert held.wait(10)
-    lose("b", using=backend.alias)
+    expire_lease("b", using=backend.alias)
     over.set()
     thread.join(10)
     assert len(errors) == 1
@@ -175,24 +175,24 @@ def test_what_is_not_held_cannot_be_lost(backend: UnitBackend) -> None:
     lease = lock("a", using=backend.alias).acquire()
     assert lease
     with pytest.raises(LockNotHeldError, match="holds 'a' of it"):
-        lose("b", using=backend.alias)
-    lose(lease)
+        expire_lease("b", using=backend.alias)
+    expire_lease(lease)
     with pytest.raises(LeaseLostError):
-        lose(lease)
+        expire_lease(lease)
     with pytest.raises(LockNotHeldError, match="holds nothing of it"):
-        lose("a", using=backend.alias)
+        expire_lease("a", using=backend.alias)
     released = lock("a", using=backend.alias).acquire()
     assert released
     released.release()
     with pytest.raises(LockNotHeldError):
-        lose(released)
+        expire_lease(released)
 
 
 def test_a_store_that_fails_loses_nothing(backend: UnitBackend) -> None:
     with lock("a", using=backend.alias) as lease:
         backend.before["release"] = [Down()]
         with pytest.raises(LockBackendError):
-            lose(lease)
+            expire_lease(lease)
         lease.check()
         assert lease._hold.renewing
 
@@ -203,7 +203,7 @@ def test_losing_cancels_the_body(backend: UnitBackend) -> None:
     async def main() -> None:
         async with lock("a", using=backend.alias, cancel_on_lost=True) as lease:
             steps.append("begun")
-            await alose(lease)
+            await aexpire_lease(lease)
             await asyncio.sleep(10)
             steps.append("ended")
 
@@ -223,7 +223,7 @@ def test_a_callback_may_need_the_loop(backend: UnitBackend) -> None:
         lease = await lock("a", using=backend.alias).aacquire()
         assert lease
         lease.on_lost(lambda each: asyncio.run_coroutine_threadsafe(note(each.name), loop).result())
-        await alose("a", using=backend.alias)
+        await aexpire_lease("a", using=backend.alias)
         return told
 
     assert asyncio.run(main()) == ["a"]
@@ -234,8 +234,8 @@ def test_a_callback_may_lose_another(backend: UnitBackend) -> None:
     second = lock("b", using=backend.alias).acquire()
     assert first
     assert second
-    first.on_lost(lambda _: lose(second))
-    lose(first)
+    first.on_lost(lambda _: expire_lease(second))
+    expire_lease(first)
     assert second.lost
 
 
@@ -249,9 +249,9 @@ def test_a_callback_that_hangs_is_not_waited_for(
         assert lease
         lease.on_lost(lambda _: gate.pass_through())
         if world == "sync":
-            lose(lease)
+            expire_lease(lease)
         else:
-            asyncio.run(alose(lease))
+            asyncio.run(aexpire_lease(lease))
         assert lease.lost
     gate.open.set()
     assert eventually(callbacks.is_idle, 10)
@@ -325,7 +325,7 @@ def test_asserts_in_async_code(backend: UnitBackend) -> None:
 def test_the_kit_is_no_holder_of_this_process() -> None:
     with override_locks(), hold_elsewhere("a"):
         with pytest.raises(LockNotHeldError):
-            lose("a")
+            expire_lease("a")
         with lock("b"), pytest.raises(AlreadyHeldError):
             lock("b").acquire()
         locks["default"].force_release("a")

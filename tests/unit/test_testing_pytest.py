@@ -15,9 +15,9 @@ from django_distlock import LockTimeoutError, lock
 from django_distlock.testing import override_locks
 from django_distlock.testing.pytest_plugin import (  # noqa: F401 - fixtures
     _override_locks_mark,
+    advance_clock,
     hold_elsewhere,
     locks_in_memory,
-    turn_clock,
 )
 
 from .graph import ROOT
@@ -41,10 +41,10 @@ def test_nothing_is_held_after_the_test() -> None:
     assert not lock("kit:b", using="locmem").locked()
 
 
-def test_the_clock(turn_clock: Callable[..., None]) -> None:  # noqa: F811
+def test_the_clock(advance_clock: Callable[..., None]) -> None:  # noqa: F811
     lease = lock("a", ttl=30).acquire()
     assert lease
-    turn_clock(31)
+    advance_clock(31)
     assert lease.lost
 
 
@@ -75,9 +75,9 @@ def test_held_elsewhere(hold_elsewhere, locks_in_memory):
     hold_elsewhere("b")
     assert lock("b").acquire(wait=0) is None
 
-def test_clock(turn_clock):
+def test_clock(advance_clock):
     lease = lock("c").acquire()
-    turn_clock(3600)
+    advance_clock(3600)
     assert lease.lost
 
 def test_unmarked():

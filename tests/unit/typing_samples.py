@@ -39,12 +39,12 @@ from django_distlock.commands import locked_command
 from django_distlock.contrib.celery import locked_task
 from django_distlock.testing import (
     aassert_held,
-    alose,
+    advance_clock,
+    aexpire_lease,
     assert_held,
+    expire_lease,
     hold_elsewhere,
-    lose,
     override_locks,
-    turn_clock,
 )
 from django_distlock.versions import VersionedModel, retry_on_conflict
 from django_distlock.views import locked_view
@@ -288,11 +288,11 @@ async def in_tests(lease: Lease) -> None:
         await elsewhere.arelease()
     assert_type(assert_held("a", using="default"), LockInfo)
     assert_type(await aassert_held("a"), LockInfo)
-    lose(lease, reason="because")
-    await alose("a", using="default")
-    turn_clock(timedelta(hours=1), renew=True)
-    lose(5)  # type: ignore[arg-type]
-    turn_clock("5")  # type: ignore[arg-type]
+    expire_lease(lease, reason="because")
+    await aexpire_lease("a", using="default")
+    advance_clock(timedelta(hours=1), renew=True)
+    expire_lease(5)  # type: ignore[arg-type]
+    advance_clock("5")  # type: ignore[arg-type]
 
 
 class Page(VersionedModel):

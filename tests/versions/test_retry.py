@@ -65,13 +65,13 @@ def test_async(store: str) -> None:
     assert values(Item, store, "price") == [11]
 
     @retry_on_conflict(2)
-    async def lose() -> None:
+    async def expire_lease() -> None:
         mine = await Item.objects.using(store).aget()
         await Item.objects.using(store).aupdate(price=10)
         await mine.asave()
 
     with pytest.raises(StaleVersionError, match="tried 2 times"):
-        asyncio.run(lose())
+        asyncio.run(expire_lease())
 
 
 def test_other_errors_and_results_pass() -> None:
@@ -97,11 +97,11 @@ def test_the_sleeps_are_short_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
     @retry_on_conflict(8, longest=0.05)
-    def lose() -> None:
+    def expire_lease() -> None:
         raise StaleVersionError("x", using="default")
 
     with pytest.raises(StaleVersionError):
-        lose()
+        expire_lease()
     assert len(slept) == 7
     assert all(0.0025 <= seconds <= 0.05 for seconds in slept)
     assert slept[6] > slept[0]

@@ -15,7 +15,7 @@ from django.utils import translation
 from django.views.decorators.cache import cache_control
 
 from django_distlock import LockNotAcquiredError, lock
-from django_distlock.testing import hold_elsewhere, lose
+from django_distlock.testing import expire_lease, hold_elsewhere
 from django_distlock.views import locked_view
 from tests.backends.tools import database_alias, lock_alias, unreachable
 from tests.unit.tools import Down, UnitBackend
@@ -184,13 +184,13 @@ def test_what_another_view_says_of_the_time_is_kept(backend: UnitBackend) -> Non
 
 def losing(request: HttpRequest, pk: int) -> HttpResponse:
     """Lose the lease while the view runs."""
-    lose(request.lease)  # type: ignore[attr-defined]
+    expire_lease(request.lease)  # type: ignore[attr-defined]
     return HttpResponse("done")
 
 
 async def alosing(request: HttpRequest, pk: int) -> HttpResponse:
     """Lose the lease while the view runs."""
-    lose(request.lease)  # type: ignore[attr-defined]
+    expire_lease(request.lease)  # type: ignore[attr-defined]
     return HttpResponse("done")
 
 
@@ -231,7 +231,7 @@ def test_what_the_response_of_a_lost_view_has_open_is_closed(
     opened = file.open("rb")
 
     def view(request: HttpRequest, pk: int) -> FileResponse:
-        lose(request.lease)  # type: ignore[attr-defined]
+        expire_lease(request.lease)  # type: ignore[attr-defined]
         return FileResponse(opened)
 
     with page(locked_view("a", using=backend.alias)(view)) as client:
@@ -241,7 +241,7 @@ def test_what_the_response_of_a_lost_view_has_open_is_closed(
 
 def test_the_error_of_a_lost_view_is_told(backend: UnitBackend) -> None:
     def view(request: HttpRequest, pk: int) -> HttpResponse:
-        lose(request.lease)  # type: ignore[attr-defined]
+        expire_lease(request.lease)  # type: ignore[attr-defined]
         raise LookupError
 
     locked = locked_view("a", using=backend.alias)(view)

@@ -14,7 +14,7 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, StreamingHttpResponse
 
 from django_distlock import lock
-from django_distlock.testing import lose
+from django_distlock.testing import expire_lease
 from django_distlock.views import locked_view
 from django_distlock.worker import close_connections
 from tests.backends.tools import elsewhere, soon
@@ -139,6 +139,6 @@ def test_a_client_that_goes_away_frees_the_lock(
 def test_a_lost_lease_cuts_the_connection(store: str, name: str, gate: threading.Event) -> None:
     with serving(export(store, name, gate)) as address, ask(address) as client:
         read_until(client, b"first piece")
-        lose(name, using=store)
+        expire_lease(name, using=store)
         gate.set()
         assert not read_all(client).endswith(b"last piece")

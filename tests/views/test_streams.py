@@ -14,7 +14,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from django_distlock import Lease, LeaseLostError, LockNotHeldError, lock
-from django_distlock.testing import lose
+from django_distlock.testing import expire_lease
 from django_distlock.views import locked_view
 from tests.unit.tools import Down, UnitBackend, eventually, in_thread
 from tests.views.pieces import ALL, PIECES, Streams
@@ -140,7 +140,7 @@ def test_a_lost_lease_cuts_the_stream_off(streams: Streams) -> None:
     response = streams.respond()
     pieces = iter(response)
     assert next(pieces) == b"one"
-    lose("a", using=streams.backend.alias)
+    expire_lease("a", using=streams.backend.alias)
     with pytest.raises(LeaseLostError):
         next(pieces)
     response.close()
@@ -150,7 +150,7 @@ def test_a_lost_lease_cuts_the_stream_off(streams: Streams) -> None:
 def test_a_stream_that_was_cut_off_stays_so(streams: Streams) -> None:
     pieces = iter(streams.respond())
     assert next(pieces) == b"one"
-    lose("a", using=streams.backend.alias)
+    expire_lease("a", using=streams.backend.alias)
     for _ in range(2):
         with pytest.raises(LockNotHeldError):  # at first a LeaseLostError
             next(pieces)
@@ -169,7 +169,7 @@ def test_a_view_may_not_care(streams: Streams, caplog: pytest.LogCaptureFixture)
     response = streams.respond(on_lost="ignore")
     pieces = iter(response)
     assert next(pieces) == b"one"
-    lose("a", using=streams.backend.alias)
+    expire_lease("a", using=streams.backend.alias)
     assert list(pieces) == PIECES[1:]
     assert "After a streaming response: The lease is lost" in caplog.text
 

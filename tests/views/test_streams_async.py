@@ -13,7 +13,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.test import Client, RequestFactory
 
 from django_distlock import LeaseLostError, LockNotHeldError
-from django_distlock.testing import lose
+from django_distlock.testing import expire_lease
 from django_distlock.views import locked_view
 from tests.unit.tools import Down, eventually
 from tests.views.pieces import ALL, PIECES, Streams
@@ -145,7 +145,7 @@ def test_a_lost_lease_cuts_an_asynchronous_stream_off(streams: Streams) -> None:
     async def visit(server: Server) -> None:
         assert await server.ask() == 200
         assert await server.piece() == b"one"
-        lose("a", using=streams.backend.alias)
+        expire_lease("a", using=streams.backend.alias)
         with pytest.raises(LeaseLostError):
             await server.application.wait(10)
 
@@ -271,7 +271,7 @@ def test_an_asynchronous_stream_read_on_after_its_end(streams: Streams) -> None:
 def test_an_asynchronous_stream_that_was_cut_off_stays_so(streams: Streams) -> None:
     async def main() -> None:
         response = await respond(streams, Pieces())
-        lose("a", using=streams.backend.alias)
+        expire_lease("a", using=streams.backend.alias)
         for _ in range(2):
             with pytest.raises(LockNotHeldError):  # at first a LeaseLostError
                 await read(response)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import UnsupportedOperationError
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...http import Http, HttpError, require_h11
-from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, Sequencer
+from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, looking, options
 from .calls import Api, ConsulError, Rest, Standby, Step, Talk
@@ -23,9 +25,21 @@ from .records import folder
 from .sessions import Sessions
 from .sights import Sights
 
-__all__ = ["ConsulBackend"]
+__all__ = ["ConsulBackend", "Sequencer", "sequencer"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sequencer:
+    """By what the receiver of a request can ask Consul whether its sender holds the lock still.
+
+    It reads ``key``: the lock is held as long as its LockIndex and its Session are these.
+    """
+
+    key: str
+    lock_index: int
+    session: str
 
 
 class ConsulBackend(BaseLockBackend):
@@ -43,7 +57,7 @@ class ConsulBackend(BaseLockBackend):
 
     queues = fair = notifies = counts_waiters = cleans = native_async = True
     # Whoever does not wait at all asks once, and does not stand in line.
-    least_patience = 0.0
+    min_attempt_timeout = 0.0
     poll = (0.02, 0.25)
     longest_ttl = options.LONGEST_TTL
     store_errors = (HttpError, ConsulError)
@@ -138,7 +152,7 @@ class ConsulBackend(BaseLockBackend):
             answer = None
 
     def _patience(self, limit: float) -> float:
-        return min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
 
     # -- primitives --------------------------------------------------------------------------------
 
@@ -198,7 +212,7 @@ class ConsulBackend(BaseLockBackend):
             return False
 
     def _turn(self, limit: float, left: float | None) -> float:
-        spare = self.command_timeout if left is None else max(left - limit, LEAST_PATIENCE)
+        spare = self.command_timeout if left is None else max(left - limit, MIN_ATTEMPT_TIMEOUT)
         return limit + min(spare, self.command_timeout)
 
     # -- looking -----------------------------------------------------------------------------------
@@ -238,8 +252,8 @@ class ConsulBackend(BaseLockBackend):
         """
         return 2 * self._sessions.length(ttl) + self._lock_delay
 
-    def sequencer(self, claim: Claim) -> Sequencer:
-        """Return Consul's sequencer; only where keys are kept does its LockIndex go on rising."""
+    def _sequencer(self, claim: Claim) -> Sequencer:
+        # Only where keys are kept does their LockIndex go on rising.
         hold = self._protocol.holds.get(claim.owner)
         if self.opts.get("BEHAVIOR") != "release" or hold is None:
             raise UnsupportedOperationError(
@@ -276,10 +290,39 @@ class ConsulBackend(BaseLockBackend):
 
     def end_idle(self) -> None:
         used = {hold.session for hold in self._protocol.holds.values()}
-        self._converse(self._sessions.end(lambda id: id in used), LEAST_PATIENCE)
+        self._converse(self._sessions.end(lambda id: id in used), MIN_ATTEMPT_TIMEOUT)
 
     def forget_parent(self) -> None:
         super().forget_parent()
         self._http.forget_parent()
         self._sessions.forget_all()
         self._protocol.forget_all()
+
+
+class HeldLease(typing.Protocol):
+    """A `Lease`, as far as a store knows of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def alias(self) -> str: ...
+
+    _hold: Any
+
+    def check(self) -> None: ...
+
+
+def sequencer(lease: HeldLease) -> Sequencer:
+    """Return what to send along, so that its receiver can ask Consul whether we hold the lock.
+
+    Only with ``BEHAVIOR`` ``"release"``, where a free lock's key stays. Raises LeaseLostError for a
+    lost lease, and UnsupportedOperationError for that of another backend, or of keys that do not
+    stay.
+    """
+    lease.check()
+    hold = lease._hold
+    if not isinstance(hold.backend, ConsulBackend):
+        raise UnsupportedOperationError(
+            "Only Consul has sequencers: compare fencing tokens", name=lease.name, alias=lease.alias
+        )
+    return hold.backend._sequencer(hold.claim)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...http import Http, HttpError, require_h11
 from ...values import Claim, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
@@ -43,7 +43,7 @@ class EtcdBackend(BaseLockBackend):
     notifies = True
     counts_waiters = True
     # Whoever does not wait at all asks once, and gets no place in the line.
-    least_patience = 0.0
+    min_attempt_timeout = 0.0
     store_errors = (EtcdError, HttpError)
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
@@ -60,7 +60,7 @@ class EtcdBackend(BaseLockBackend):
 
     def _patience(self, limit: float) -> float:
         """Return how long an attempt may take, with all members that it goes to."""
-        return min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         steps = self._steps.acquire(claim, wait=limit > 0)
@@ -184,7 +184,7 @@ class EtcdBackend(BaseLockBackend):
 
     def end_idle(self) -> None:
         with suppress(*self.store_errors):  # what is left ends by itself
-            self._asker.run(self._steps.pool.end(), LEAST_PATIENCE)
+            self._asker.run(self._steps.pool.end(), MIN_ATTEMPT_TIMEOUT)
 
     def forget_parent(self) -> None:
         super().forget_parent()

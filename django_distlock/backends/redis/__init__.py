@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
@@ -47,7 +47,7 @@ class RedisBackend(Looking):
 
     queues = fair = notifies = counts_waiters = cleans = native_async = True
     # Whoever does not wait at all asks once, and does not queue.
-    least_patience = 0.0
+    min_attempt_timeout = 0.0
     poll = (0.02, 0.1)
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
@@ -112,7 +112,7 @@ class RedisBackend(Looking):
         return self._way.acquire(claim, join)
 
     def _patience(self, limit: float) -> float:
-        return min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
 
     def _answered(self, claim: Claim, answer: Any) -> Grant | Refusal:
         meant = self._way.understand(claim, answer)
@@ -237,7 +237,7 @@ class RedisBackend(Looking):
         """Return how long to block, and how long to wait for the answer to that."""
         # Spread out, so that those who wait for a dead holder's lock do not all ask at once.
         turn = max(0.001, min(limit, SAFETY * random.uniform(0.8, 1.0)))  # noqa: S311 - no secret
-        spare = self.command_timeout if left is None else max(left - turn, LEAST_PATIENCE)
+        spare = self.command_timeout if left is None else max(left - turn, MIN_ATTEMPT_TIMEOUT)
         return turn, turn + min(spare, self.command_timeout)
 
     # -- for the layers above ----------------------------------------------------------------------

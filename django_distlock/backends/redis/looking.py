@@ -46,8 +46,8 @@ class Looking(BaseLockBackend):
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         return self._infos(prefix, lambda seen: seen.held)
 
-    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
-        return self._infos(prefix, lambda seen: seen.lapsed)
+    def scan_expired(self, prefix: str) -> Iterator[LockInfo]:
+        return self._infos(prefix, lambda seen: seen.expired)
 
     def _infos(self, prefix: str, wanted: Callable[[Seen], bool]) -> Iterator[LockInfo]:
         told: set[bytes] = set()  # SSCAN may tell of a member twice

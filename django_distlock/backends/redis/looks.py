@@ -35,7 +35,7 @@ class Seen:
         return self.record is not None and self.record.owner != "" and self.left > 0
 
     @property
-    def lapsed(self) -> bool:
+    def expired(self) -> bool:
         """Whether the lease ran out, and nobody has released it."""
         return self.record is not None and self.record.owner != "" and self.left <= 0
 

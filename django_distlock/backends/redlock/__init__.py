@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...names import key_of
 from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend, positive
@@ -41,7 +41,7 @@ class RedlockBackend(BaseLockBackend):
     native_async = True
     notifies = True
     # Whoever does not wait at all asks once, and is not noted as waiting.
-    least_patience = 0.0
+    min_attempt_timeout = 0.0
     # Of those for whom there is no place to wait in.
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors = (QuorumError,)
@@ -92,7 +92,7 @@ class RedlockBackend(BaseLockBackend):
     def _acquire(self, claim: Claim, limit: float) -> Operation[Grant | Refusal]:
         sent = time.monotonic() * 1e6
         proposal = 0 if self._ahead is None else round(sent + self._ahead)
-        patience = self._limit(claim.ttl, max(limit, LEAST_PATIENCE))
+        patience = self._limit(claim.ttl, max(limit, MIN_ATTEMPT_TIMEOUT))
         answer = yield from rounds.acquire(
             self._names, claim, proposal, patience, self.cluster.shown, join=limit > 0
         )

@@ -17,7 +17,7 @@ from django.db.utils import DatabaseError
 
 from ...conf import AliasConf
 from ...exceptions import UnsupportedOperationError
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...values import Claim, Grant, Refusal
 from ...worker import Worker, close_connections
 from ..table import errors
@@ -50,9 +50,9 @@ class RowBackend(Looks):
     """
 
     queues = fair = notifies = True
-    hands_over = False
+    transferable = False
     # Whoever does not wait at all asks once and waits for the answer only.
-    least_patience = 0.0
+    min_attempt_timeout = 0.0
     # A waiter is woken by the server; its looks in between ask this process only.
     poll = (0.5, 1.0)
     # What fits in the milliseconds of PostgreSQL's limit.
@@ -70,7 +70,7 @@ class RowBackend(Looks):
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 leave a session in the server's queue."""
-        answered = min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        answered = min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
         dialect = self.dialect(answered)
         self._reap()
         session = self._held(claim)

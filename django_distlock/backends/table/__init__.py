@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError
 
 from ...conf import AliasConf, OptionSpec
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...names import unreadable
 from ...values import Claim, Grant, LockInfo, Refusal, noted
 from ...worker import close_connections
@@ -47,9 +47,9 @@ class TableBackend(InDatabase):
     ``"auto"`` or, to have Django's ORM write the statements also where there are better ones (on
     SQLite, PostgreSQL and MariaDB), ``"portable"``; ``DURABLE``, which on PostgreSQL may be False
     so that no statement of a lock waits for the server's disk; ``WAITING``, how waiters wait:
-    ``"queue"`` in a queue of the server's or the kernel's, or ``"poll"``; ``ROOMS``, the
-    connections (4) that a process may use to queue; ``SCHEMA``, that of the table on PostgreSQL,
-    for projects whose ``search_path`` changes, as with django-tenants.
+    ``"queue"`` in a queue of the server's or the kernel's, or ``"poll"``; ``QUEUE_CONNECTIONS``,
+    the connections (4) that a process may use to queue; ``SCHEMA``, that of the table on
+    PostgreSQL, for projects whose ``search_path`` changes, as with django-tenants.
     """
 
     thread_sensitive = True
@@ -71,10 +71,10 @@ class TableBackend(InDatabase):
         if connections[database].vendor == "sqlite":
             self.scope = "host"
             # SQLite answers at once or is busy, and what it waits for is counted as our wait.
-            self.least_patience = 0.05
+            self.min_attempt_timeout = 0.05
         else:
             # For a row that another's transaction has locked; the answer itself may take longer.
-            self.least_patience = 0.2
+            self.min_attempt_timeout = 0.2
 
     def statements(self, limit: float | None = None) -> Statements:
         """Return how the database is talked to: by its own SQL text, else by the ORM's."""
@@ -102,7 +102,7 @@ class TableBackend(InDatabase):
 
             name = connections[self.database].settings_dict["NAME"]
             make = partial(FileDoor, str(name), self.clock)
-        most = self.opts.get("ROOMS", options.ROOMS)
+        most = self.opts.get("QUEUE_CONNECTIONS", options.QUEUE_CONNECTIONS)
         return None if make is None else Rooms(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
@@ -126,8 +126,8 @@ class TableBackend(InDatabase):
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        statements = self.statements(max(limit, LEAST_PATIENCE))
-        soon = limit < LEAST_PATIENCE and self.scope == "cluster"
+        statements = self.statements(max(limit, MIN_ATTEMPT_TIMEOUT))
+        soon = limit < MIN_ATTEMPT_TIMEOUT and self.scope == "cluster"
 
         def patience(lent: Borrowed) -> float | None:
             # Not in a transaction of the caller's, of which PostgreSQL would then limit the rest.
@@ -161,7 +161,7 @@ class TableBackend(InDatabase):
 
         # The server itself keeps a short limit (the portable statements have none), but its answer
         # may take longer, over a network.
-        most = min(self.command_timeout, LEAST_PATIENCE) if soon else limit
+        most = min(self.command_timeout, MIN_ATTEMPT_TIMEOUT) if soon else limit
         answer = self._connections.execute(work, most)
         if self._rooms is not None and isinstance(answer, Grant):
             self._rooms.granted(claim)
@@ -251,7 +251,7 @@ class TableBackend(InDatabase):
         return self._ask(lambda statements, connection: statements.page(connection, after))
 
     def _lapsed_page(self, after: str) -> tuple[list[Row], str | None]:
-        return self._ask(lambda statements, connection: statements.lapsed(connection, after))
+        return self._ask(lambda statements, connection: statements.expired(connection, after))
 
     def _info(self, row: Row) -> LockInfo:
         _, name, owner, token, acquired, expires, note = row

@@ -70,7 +70,7 @@ class InDatabase(BaseLockBackend):
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         return self._infos(prefix, self._page)
 
-    def scan_lapsed(self, prefix: str) -> Iterator[LockInfo]:
+    def scan_expired(self, prefix: str) -> Iterator[LockInfo]:
         return self._infos(prefix, self._lapsed_page)
 
     def _infos(self, prefix: str, page: Page) -> Iterator[LockInfo]:

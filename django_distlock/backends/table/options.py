@@ -12,9 +12,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ...conf import OptionSpec
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["ROOMS", "SPEC", "check_schema", "is_durable", "queues", "whole_number"]
+__all__ = ["QUEUE_CONNECTIONS", "SPEC", "check_schema", "is_durable", "queues", "whole_number"]
 
-ROOMS: Final = 4
+QUEUE_CONNECTIONS: Final = 4
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -67,7 +67,7 @@ SPEC: Final[OptionSpec] = {
     "SQL": _whose_sql,
     "DURABLE": _true_or_false,
     "WAITING": _waiting,
-    "ROOMS": whole_number(1, 1000),
+    "QUEUE_CONNECTIONS": whole_number(1, 1000),
 }
 
 

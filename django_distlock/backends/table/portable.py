@@ -124,7 +124,7 @@ class PortableStatements(Optimistic):
         found, last = self._seen_page(connection, after)
         return [seen.row() for seen in found if seen.held()], last
 
-    def lapsed(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+    def expired(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
         found, last = self._seen_page(connection, after)
         return [seen.row() for seen in found if seen.owner and not seen.held()], last
 

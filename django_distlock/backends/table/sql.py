@@ -91,7 +91,7 @@ class Dialect:
     release: str
     inspect: str
     scan: str
-    lapsed: str
+    expired: str
     page: str
     remove: str
     acquire_soon: str = ""
@@ -231,7 +231,7 @@ def _dialect(
         # through all of them in the order of the digests.
         scan=f"{select} WHERE digest > %(after)s AND expires > 0 AND expires > {now}"
         " ORDER BY digest LIMIT 500",
-        lapsed=f"{select} WHERE digest > %(after)s AND owner <> {empty} AND expires > 0"
+        expired=f"{select} WHERE digest > %(after)s AND owner <> {empty} AND expires > 0"
         f" AND expires <= {now} ORDER BY digest LIMIT 500",
         page=f"SELECT digest, CASE WHEN {idle} THEN 1 ELSE 0 END FROM distlock_lock"  # noqa: S608
         " WHERE digest > %(after)s ORDER BY digest LIMIT %(size)s",

@@ -72,7 +72,7 @@ class Statements(ABC):
         """Return the next held rows after a digest, and where to go on; None where it ends."""
 
     @abstractmethod
-    def lapsed(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+    def expired(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
         """Return as `page` the rows whose lease ran out, and that nobody has released."""
 
     @abstractmethod
@@ -141,8 +141,8 @@ class TextStatements(Statements):
         rows = self._select(connection, self.dialect.scan, after=after)
         return rows, rows[-1][0] if rows else None
 
-    def lapsed(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
-        rows = self._select(connection, self.dialect.lapsed, after=after)
+    def expired(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
+        rows = self._select(connection, self.dialect.expired, after=after)
         return rows, rows[-1][0] if rows else None
 
     def rest(

@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage
 
 from ... import losses
 from ...conf import AliasConf, OptionSpec
-from ...flow import LEAST_PATIENCE
+from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
@@ -39,9 +39,9 @@ class ZooKeeperBackend(Looking):
 
     queues = fair = notifies = counts_waiters = cleans = native_async = True
     # A node is of the session that made it, and so of one process.
-    hands_over = False
+    transferable = False
     # Whoever does not wait at all asks once, and does not queue.
-    least_patience = 0.0
+    min_attempt_timeout = 0.0
     poll: ClassVar[tuple[float, float]] = (0.02, 0.1)
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
@@ -128,7 +128,7 @@ class ZooKeeperBackend(Looking):
     # -- primitives ------------------------------------------------------------------------------
 
     def _patience(self, limit: float) -> float:
-        return min(self.command_timeout, max(limit, LEAST_PATIENCE))
+        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""

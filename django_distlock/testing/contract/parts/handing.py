@@ -100,7 +100,7 @@ class Handing(ContractBase):
         await a.release(inner)
         await a.release(outer)
 
-    @needs("processes", "hands_over")
+    @needs("processes", "transferable")
     async def test_a_lease_goes_to_another_process_and_back(self, world: World) -> None:
         """Keep lock and token on the way to another process and back."""
         a, b = world.actor(), world.actor()
@@ -117,7 +117,7 @@ class Handing(ContractBase):
             await process.release(name)
         await b.release(await b.take(lock))
 
-    @lacks("hands_over")
+    @lacks("transferable")
     async def test_a_lease_does_not_go_to_another_process(self, world: World) -> None:
         """Say so where it is attached; in its own process it is taken up all the same."""
         a = world.actor()

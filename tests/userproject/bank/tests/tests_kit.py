@@ -11,12 +11,12 @@ from django.test import SimpleTestCase, TestCase, TransactionTestCase
 from django_distlock import LeaseLostError, lock
 from django_distlock.testing import (
     aassert_free,
+    advance_clock,
     assert_free,
     assert_held,
+    expire_lease,
     hold_elsewhere,
-    lose,
     override_locks,
-    turn_clock,
 )
 
 from .. import services
@@ -43,7 +43,7 @@ class WithTheDatabase(TestCase):
         await aassert_free(self.name)
 
     def test_the_lock_is_lost_in_the_middle(self) -> None:
-        lost = mock.patch.object(services, "add", side_effect=lambda *_: lose(self.name))
+        lost = mock.patch.object(services, "add", side_effect=lambda *_: expire_lease(self.name))
         with lost, self.assertLogs("django_distlock"), self.assertRaises(LeaseLostError):
             services.deposit_outside(self.account.pk, 1)
 
@@ -83,4 +83,4 @@ class WithoutADatabase(SimpleTestCase):
 
     def test_paused(self) -> None:
         with self.assertRaises(LeaseLostError), lock("free", ttl=30):
-            turn_clock(31)
+            advance_clock(31)

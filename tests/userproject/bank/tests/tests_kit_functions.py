@@ -40,9 +40,9 @@ def test_no_database(locks_in_memory: override_locks) -> None:
 
 
 @pytest.mark.override_locks(held={"busy"})
-def test_marked(turn_clock: Callable[..., None]) -> None:
+def test_marked(advance_clock: Callable[..., None]) -> None:
     assert lock("busy").acquire(wait=0) is None
     lease = lock("free").acquire()
     assert lease
-    turn_clock(3600)
+    advance_clock(3600)
     assert lease.lost

@@ -1,4 +1,4 @@
-"""`lose`: a lease is lost in the middle, as if the store had said so."""
+"""`expire_lease`: a lease is lost in the middle, as if the store had said so."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..held import Hold
 from ..lease import Lease
 from .telling import atold, told
 
-__all__ = ["alose", "lose"]
+__all__ = ["aexpire_lease", "expire_lease"]
 
 REASON = "a test said so"
 
 
-def lose(lease: Lease | str, *, using: str = "default", reason: str = REASON) -> None:
+def expire_lease(lease: Lease | str, *, using: str = "default", reason: str = REASON) -> None:
     """Make a lease lost as if the store had said so, and free the lock for others to take.
 
     ``lease`` is the lease, or the name of a lock that this process holds by the alias ``using``,
@@ -28,8 +28,10 @@ def lose(lease: Lease | str, *, using: str = "default", reason: str = REASON) ->
     told()
 
 
-async def alose(lease: Lease | str, *, using: str = "default", reason: str = REASON) -> None:
-    """Lose as `lose`."""
+async def aexpire_lease(
+    lease: Lease | str, *, using: str = "default", reason: str = REASON
+) -> None:
+    """Lose as `expire_lease`."""
     await flow.arun(_lose(lease, using, reason))
     await atold()
 
