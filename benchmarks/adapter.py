@@ -92,6 +92,6 @@ class PolledAsOurs(Polled):
     def pauses(self) -> Iterator[float]:
         """Return the pauses: from 5 ms, doubling up to 100 ms, each jittered."""
         from django_distlock.backends.base import BaseLockBackend
-        from django_distlock.backoff import delays
+        from django_distlock.core.backoff import delays
 
         return delays(*BaseLockBackend.poll)

@@ -84,8 +84,8 @@ def _set_up(file: dict[str, Any], server: dict[str, Any], redis: Redis) -> None:
 def _hold(number: int) -> None:
     """Take so many locks, spread over the aliases; nobody renews them."""
     from django_distlock import locks
-    from django_distlock.holder import this_note
-    from django_distlock.values import Claim
+    from django_distlock.core.holder import this_note
+    from django_distlock.core.values import Claim
 
     backends = locks.all()
     note = this_note({"user": "ada", "request": "0123456789"})

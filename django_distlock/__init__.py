@@ -5,8 +5,9 @@ Importing this package imports no driver and reads no settings.
 
 from __future__ import annotations
 
+from .core.durations import UNSET
+from .core.values import Holder, LockInfo
 from .current import current_lease
-from .durations import UNSET
 from .exceptions import (
     AlreadyHeldError,
     FenceRejectedError,
@@ -23,15 +24,14 @@ from .exceptions import (
     StaleVersionError,
     UnsupportedOperationError,
 )
-from .fence import FenceMarkField, FencingTokenField
-from .fenced import Fenced, FencedManager, FencedQuerySet
+from .fencing.decorators import requires_fence
+from .fencing.fields import FenceMarkField, FencingTokenField
+from .fencing.querysets import Fenced, FencedManager, FencedQuerySet
 from .group import Leases, LockGroup, lock_all
 from .handler import locks
 from .instances import lock_for
 from .lease import Lease
 from .lock import Lock, lock
-from .requires import requires_fence
-from .values import Holder, LockInfo
 
 __all__ = [
     "UNSET",

@@ -14,8 +14,8 @@ from django.db import connections
 
 from .backends.base import BaseLockBackend
 from .exceptions import InvalidLockBackendError
-from .fence import FenceMarkField, FencingTokenField, problem_with
-from .fenced import FencedQuerySet
+from .fencing.fields import FenceMarkField, FencingTokenField, problem_with
+from .fencing.querysets import FencedQuerySet
 from .handler import locks
 
 __all__ = [

@@ -15,15 +15,15 @@ from typing import Any, ClassVar, TypeVar
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from . import flow
+from .core import flow
+from .core.durations import UNSET
+from .core.holder import Caller, place_of, taken_by
+from .core.names import label_of
 from .current import running_under
 from .decorators import fill
-from .durations import UNSET
 from .exceptions import LockBackendError, LockNotAcquiredError, LockNotHeldError
-from .holder import Caller, place_of, taken_by
 from .lease import Lease
 from .lock import Lock, lock
-from .names import label_of
 
 __all__ = [
     "HELD",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from .durations import check_age, check_ttl, check_wait
+from .core.durations import check_age, check_ttl, check_wait
 from .exceptions import InvalidLockBackendError, InvalidLockError
 
 __all__ = ["DEFAULTS", "IN_TRANSACTION", "AliasConf", "OptionSpec", "parse"]

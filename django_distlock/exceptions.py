@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypedDict
 from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING:
-    from .values import Holder
+    from .core.values import Holder
 
 __all__ = [
     "AlreadyHeldError",

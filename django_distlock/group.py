@@ -9,12 +9,12 @@ from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
-from . import flow
+from .core import flow
+from .core.durations import UNSET, Wait, check_wait
+from .core.flow import Flow
+from .core.guard import Guard, Leave, leave_all
 from .decorators import Contention, Decorates, Name, check_contention
-from .durations import UNSET, Wait, check_wait
 from .exceptions import InvalidLockError
-from .flow import Flow
-from .guard import Guard, Leave, leave_all
 from .handler import locks
 from .lease import Lease
 from .lock import Lock, MemberOptions, UseOptions, lock

@@ -13,12 +13,12 @@ from django.conf import settings as django_settings
 from django.utils.connection import BaseConnectionHandler
 from django.utils.module_loading import import_string
 
-from . import held
 from .backends.base import BaseLockBackend
 from .conf import DEFAULTS, parse
+from .core import held
+from .core.watchdog import worker_of
+from .core.worker import LAST
 from .exceptions import InvalidLockBackendError
-from .watchdog import worker_of
-from .worker import LAST
 
 __all__ = ["Cover", "LockHandler", "locks"]
 

@@ -13,14 +13,14 @@ from django.db import DatabaseError, router, transaction
 from django.dispatch import receiver
 
 from .backends.base import BaseLockBackend
+from .core.names import readable
+from .core.text import shown
+from .core.values import Holder, LockInfo
+from .core.worker import events
 from .exceptions import LockNotHeldError
 from .handler import locks
 from .models import ForcedRelease
-from .names import readable
 from .signals import lock_forced
-from .text import shown
-from .values import Holder, LockInfo
-from .worker import events
 
 __all__ = ["break_hold"]
 

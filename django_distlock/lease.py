@@ -8,31 +8,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from . import flow
-from .durations import Duration, check_ttl, check_wait
+from .core import flow
+from .core.durations import Duration, check_ttl, check_wait
+from .core.flow import Attempt, Flow
+from .core.held import Hold, State
+from .core.upkeep import aask_release, ask_release, free, keep_until_ended, renew_hold, send_release
+from .core.values import Claim, Grant
+from .core.watchdog import abandon, watchdog
+from .core.worker import callbacks
 from .exceptions import (
     InvalidLockError,
     LockBackendError,
     LockNotHeldError,
     UnsupportedOperationError,
 )
-from .fence import Fence, Saves
-from .flow import Attempt, Flow
+from .fencing.fields import Fence, Saves
 from .handler import locks
-from .held import Hold, State
 from .signals import Tell, heard, lock_attached
 from .transactions import Ask, open_transactions
-from .upkeep import (
-    aask_release,
-    ask_release,
-    free,
-    keep_until_ended,
-    renew_hold,
-    send_release,
-)
-from .values import Claim, Grant
-from .watchdog import abandon, watchdog
-from .worker import callbacks
 
 __all__ = ["Lease"]
 

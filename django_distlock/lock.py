@@ -16,18 +16,18 @@ from typing import (
     overload,
 )
 
-from . import flow
-from .acquisition import Acquisition
+from .core import flow
+from .core.acquisition import Acquisition
+from .core.durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
+from .core.flow import Flow
+from .core.guard import Guard
+from .core.names import check_label, check_name, label_of
+from .core.values import LockInfo
 from .decorators import Contention, Decorates, Name, check_contention, check_filled, fill
-from .durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .exceptions import InvalidLockError
-from .flow import Flow
-from .guard import Guard
 from .handler import locks
 from .lease import Lease
-from .names import check_label, check_name, label_of
 from .transactions import Ask, is_pending, sweep
-from .values import LockInfo
 
 __all__ = ["Lock", "LockOptions", "MemberOptions", "lock"]
 

@@ -12,12 +12,12 @@ from typing import Generic, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from . import threads
 from .backends.base import BaseLockBackend
+from .core import threads
+from .core.values import LockInfo
+from .core.worker import close_connections
 from .exceptions import LockError
 from .handler import locks
-from .values import LockInfo
-from .worker import close_connections
 
 __all__ = ["LIMIT", "Answer", "Seen", "ask", "look", "open_all"]
 

@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from django.dispatch import Signal
 
-from . import held, signals
+from . import signals
+from .core import held
+from .core.text import shown
 from .signals import (
     Tell,
     lock_acquired,
@@ -27,7 +29,6 @@ from .signals import (
     lock_released,
     lock_renewed,
 )
-from .text import shown
 
 __all__ = ["MOST_LABELS", "OTHER", "Listener", "Measurement", "held_now", "listen"]
 

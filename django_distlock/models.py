@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .fence import FenceMarkField, FencingTokenField
-from .fenced import FencedManager
-from .names import unreadable
-from .text import shown
+from .core.names import unreadable
+from .core.text import shown
+from .fencing.fields import FenceMarkField, FencingTokenField
+from .fencing.querysets import FencedManager
 
 __all__ = [
     "FencedModel",

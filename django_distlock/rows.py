@@ -13,9 +13,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model, QuerySet
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
+from .core.descriptors import engine_of
+from .core.durations import UNSET, Wait, check_wait
+from .core.text import shown
 from .decorators import check_contention
-from .descriptors import engine_of
-from .durations import UNSET, Wait, check_wait
 from .exceptions import (
     InvalidLockError,
     LockBackendError,
@@ -25,7 +26,6 @@ from .exceptions import (
     LockTimeoutError,
     UnsupportedOperationError,
 )
-from .text import shown
 
 __all__ = ["lock_rows"]
 

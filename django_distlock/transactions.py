@@ -22,8 +22,8 @@ from asgiref.sync import AsyncToSync, sync_to_async
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from .descriptors import descriptor_of, mute
-from .worker import events
+from .core.descriptors import descriptor_of, mute
+from .core.worker import events
 
 __all__ = [
     "Ask",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from django_distlock import lock, locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Refusal
 from tests.backends.tools import elsewhere
 
 __all__ = ["claim", "excludes", "granted", "opening", "refused", "soon", "started"]

@@ -92,8 +92,8 @@ class Bare(Adapter):
         return parameters
 
     def _claim(self, key: str) -> Any:
-        from django_distlock.holder import this_note
-        from django_distlock.values import Claim
+        from django_distlock.core.holder import this_note
+        from django_distlock.core.values import Claim
 
         # The note as the library writes it: a row without one would be shorter.
         return Claim(key, self._backend.key(key), self._owner, 30.0, this_note(None))

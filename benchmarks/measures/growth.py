@@ -108,7 +108,7 @@ def _use(pipe: Connection, adapter: Adapter, numbers: range) -> None:
 def _forget_names(pipe: Connection) -> None:
     """Remove what the store keeps of the names that other measurements have used."""
     from django_distlock import locks
-    from django_distlock.values import CleanPolicy
+    from django_distlock.core.values import CleanPolicy
 
     backend, policy = locks["default"], CleanPolicy(older_than=0.0)
     cursor: str | None = "" if backend.cleans else None

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from django.utils.translation import gettext as _
 
 from ..backends.base import BaseLockBackend
+from ..core.text import duration, shown
+from ..core.values import LockInfo, doer_of, user_of
 from ..exceptions import InvalidLockBackendError
 from ..looking import look, open_all
-from ..text import duration, shown
-from ..values import LockInfo, doer_of, user_of
 
 __all__ = ["Board", "Entry", "Row", "Store", "gather", "technique_of"]
 

@@ -8,9 +8,9 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from ..core.names import unreadable
+from ..core.text import shown
 from ..models import ForcedRelease
-from ..names import unreadable
-from ..text import shown
 
 __all__ = ["ForcedReleaseAdmin"]
 

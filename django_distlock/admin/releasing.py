@@ -14,12 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..backends.base import BaseLockBackend
+from ..core.text import shown
 from ..exceptions import LockBackendError, LockError, LockNotHeldError
 from ..handler import locks
 from ..history import break_hold
 from ..looking import ask
 from ..models import ForcedRelease, HeldLock
-from ..text import shown
 from .board import Entry, facts, gather
 
 __all__ = ["Chosen", "choose", "release"]

@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 
 from django.core.checks import CheckMessage
 
-from .. import cleaning, clock, flow
-from ..backoff import Backoff
-from ..calls import Calls
 from ..conf import AliasConf, OptionSpec, parse_options
-from ..durations import MAX_TTL, Duration
+from ..core import cleaning, clock, flow
+from ..core.backoff import Backoff
+from ..core.calls import Calls
+from ..core.durations import MAX_TTL, Duration
+from ..core.names import check_name, key_of
+from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..exceptions import InvalidLockBackendError, LockNotHeldError, UnsupportedOperationError
-from ..names import check_name, key_of
 from ..signals import Tell, heard, lock_forced
 from ..transactions import Ask, is_pending, sweep
-from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 
 __all__ = ["BaseLockBackend"]
 

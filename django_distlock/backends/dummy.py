@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
+from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from .base import BaseLockBackend
 
 __all__ = ["DummyBackend"]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from ..conf import AliasConf
-from ..names import key_of
-from ..values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
+from ..core.names import key_of
+from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
 from .base import BaseLockBackend
 
 __all__ = ["LocMemBackend"]

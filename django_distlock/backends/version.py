@@ -20,8 +20,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import IntegrityError
 
 from ..conf import AliasConf, OptionSpec
-from ..names import readable
-from ..values import Claim
+from ..core.names import readable
+from ..core.values import Claim
 from .base import BaseLockBackend
 from .table import TableBackend, checks, text_for
 from .table.cursor import cursor_of

@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import Any, TypeAlias
 
-from .. import threads
+from ..core import threads
 
 __all__ = ["Addresses", "alook_up", "look_up"]
 

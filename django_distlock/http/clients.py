@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from ..loops import PerLoop
-from ..threads import Places
+from ..core.loops import PerLoop
+from ..core.threads import Places
 from .awires import AsyncWire
 from .messages import Answer, Endpoint, HttpError, Request
 from .pools import LoopPool, Pool

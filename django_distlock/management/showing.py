@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from ..core.text import duration, shown
+from ..core.values import LockInfo
 from ..looking import Seen
-from ..text import duration, shown
-from ..values import LockInfo
 
 __all__ = ["as_block", "as_json", "as_table"]
 

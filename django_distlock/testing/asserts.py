@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import ClassVar
 
-from .. import flow
 from ..backends.base import BaseLockBackend
-from ..flow import Flow
+from ..core import flow
+from ..core.flow import Flow
+from ..core.names import check_name
+from ..core.values import LockInfo
 from ..handler import locks
-from ..names import check_name
 from ..transactions import Ask, is_pending, sweep
-from ..values import LockInfo
 
 __all__ = ["aassert_free", "aassert_held", "assert_free", "assert_held"]
 

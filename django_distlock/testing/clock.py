@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..durations import Duration, check_wait
+from ..core.durations import Duration, check_wait
 from ..exceptions import InvalidLockError
 from ..handler import locks
 from .memory import MemoryBackend

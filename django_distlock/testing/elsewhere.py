@@ -9,15 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .. import flow
 from ..backends.base import BaseLockBackend
-from ..durations import Duration, check_ttl
+from ..core import flow
+from ..core.durations import Duration, check_ttl
+from ..core.flow import Flow, Granted
+from ..core.names import check_name
+from ..core.values import Claim, Holder, Note
+from ..core.watchdog import abandon
 from ..exceptions import LockNotAcquiredError
-from ..flow import Flow, Granted
 from ..handler import locks
-from ..names import check_name
-from ..values import Claim, Holder, Note
-from ..watchdog import abandon
 from .memory import ELSEWHERE, RENEWED, MemoryBackend
 
 __all__ = ["call_site", "claim_elsewhere", "hold_elsewhere"]

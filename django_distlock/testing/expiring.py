@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .. import flow, held
+from ..core import flow, held
+from ..core.flow import Flow
+from ..core.held import Hold
 from ..exceptions import LockNotHeldError
-from ..flow import Flow
 from ..handler import locks
-from ..held import Hold
 from ..lease import Lease
 from .telling import atold, told
 

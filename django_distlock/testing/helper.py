@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..core.values import LockInfo
     from ..lease import Lease
-    from ..values import LockInfo
 
 __all__ = ["main"]
 

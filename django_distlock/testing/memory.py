@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from .. import flow, held
 from ..backends.locmem import LocMemBackend, _Space
-from ..clock import now
 from ..conf import AliasConf
-from ..held import Hold
-from ..upkeep import renew_hold
-from ..values import Claim, Grant, LockInfo, Refusal
-from ..watchdog import PART, wants_renewal, watchdog
+from ..core import flow, held
+from ..core.clock import now
+from ..core.held import Hold
+from ..core.upkeep import renew_hold
+from ..core.values import Claim, Grant, LockInfo, Refusal
+from ..core.watchdog import PART, wants_renewal, watchdog
 
 __all__ = ["ELSEWHERE", "RENEWED", "MemoryBackend"]
 

@@ -14,10 +14,10 @@ from unittest import TestCase
 from ..backends.base import BaseLockBackend
 from ..backends.locmem import LocMemBackend, _Space
 from ..conf import parse
-from ..durations import Duration, check_wait
+from ..core.durations import Duration, check_wait
+from ..core.names import check_name
 from ..exceptions import InvalidLockBackendError, LockNotHeldError
 from ..handler import Cover, locks
-from ..names import check_name
 from ..transactions import is_pending, sweep
 from .classes import decorate_class
 from .elsewhere import call_site, claim_elsewhere

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ..clock import now
-from ..worker import callbacks, on_worker
+from ..core.clock import now
+from ..core.worker import callbacks, on_worker
 
 __all__ = ["atold", "told"]
 

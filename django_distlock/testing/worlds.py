@@ -19,14 +19,14 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from .. import flow
 from ..backends.base import BaseLockBackend
-from ..durations import UNSET, Duration, Wait
-from ..guard import Guard
+from ..core import flow
+from ..core.durations import UNSET, Duration, Wait
+from ..core.guard import Guard
+from ..core.values import Cleaned, LockInfo
+from ..core.worker import close_connections
 from ..lease import Lease
 from ..lock import Lock
-from ..values import Cleaned, LockInfo
-from ..worker import close_connections
 
 __all__ = [
     "WORLDS",

@@ -14,7 +14,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from ..text import shown
+from ..core.text import shown
 
 __all__ = ["VersionFormField"]
 

@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 
-from ..backoff import delays
-from ..durations import Duration, check_ttl
+from ..core.backoff import delays
+from ..core.durations import Duration, check_ttl
 from ..exceptions import InvalidLockError, StaleVersionError
 from ..transactions import Ask, open_transactions
 

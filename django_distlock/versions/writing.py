@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from django.db import DatabaseError, models
 from django.db.models import Case, F, Lookup, Value, When
 
+from ..core.text import shown
 from ..exceptions import StaleVersionError
-from ..text import shown
 from .fields import VersionField
 
 __all__ = [

@@ -14,7 +14,9 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.views import View
 
-from .. import flow
+from ..core import flow
+from ..core.durations import UNSET, Duration, Unset, Wait
+from ..core.holder import taken_by
 from ..current import LeaseArgument, running_under
 from ..decorators import (
     Name,
@@ -25,14 +27,12 @@ from ..decorators import (
     fill,
     is_coroutine,
 )
-from ..durations import UNSET, Duration, Unset, Wait
 from ..exceptions import (
     InvalidLockError,
     LockBackendError,
     LockNotAcquiredError,
     LockNotHeldError,
 )
-from ..holder import taken_by
 from ..lease import Lease
 from ..lock import Lock, lock
 from .answers import STATUSES, answer, retry_after

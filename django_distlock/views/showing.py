@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.functional import LazyObject, empty
 from django.views import View
 
-from ..holder import Caller, place_of
+from ..core.holder import Caller, place_of
 from .atomic import owner_of
 
 __all__ = ["caller_of"]

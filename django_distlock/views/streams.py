@@ -15,7 +15,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.http import StreamingHttpResponse
 
-from .. import flow
+from ..core import flow
 from ..exceptions import LockBackendError, LockNotHeldError
 from ..lease import Lease
 

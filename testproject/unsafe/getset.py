@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import AliasConf
-from django_distlock.values import Claim, Grant, Holder, LockInfo, Refusal
+from django_distlock.core.values import Claim, Grant, Holder, LockInfo, Refusal
 
 __all__ = ["GetSetBackend"]
 

@@ -16,9 +16,9 @@ from django.utils import translation
 from django_distlock import looking
 from django_distlock.admin.asking import Asked
 from django_distlock.admin.board import Board, Entry
-from django_distlock.holder import Caller, taken_by
+from django_distlock.core.holder import Caller, taken_by
+from django_distlock.core.values import Holder, LockInfo
 from django_distlock.models import HeldLock
-from django_distlock.values import Holder, LockInfo
 from tests.admin.tools import (
     ALIASES,
     DOWN,

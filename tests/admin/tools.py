@@ -15,9 +15,9 @@ from django.test import Client, TransactionTestCase, override_settings
 
 from django_distlock import locks
 from django_distlock.backends.locmem import LocMemBackend
+from django_distlock.core.holder import this_note
+from django_distlock.core.values import Claim, Grant, LockInfo
 from django_distlock.exceptions import LockBackendError
-from django_distlock.holder import this_note
-from django_distlock.values import Claim, Grant, LockInfo
 from tests.servers import Redis
 
 LOCMEM = "django_distlock.backends.locmem.LocMemBackend"

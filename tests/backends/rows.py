@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_distlock.names import key_of, readable
+from django_distlock.core.names import key_of, readable
 
 __all__ = ["DAY", "HOUR", "digests", "emptied", "put"]
 

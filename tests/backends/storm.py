@@ -51,9 +51,9 @@ def judge(turns: Iterable[Turn]) -> list[str]:
 def main(alias: str, grants: int, names: list[str]) -> None:
     """Take locks until there were so many grants, and print them."""
     from django_distlock import LockBackendError, locks
+    from django_distlock.core.flow import drift
+    from django_distlock.core.values import Claim, Grant
     from django_distlock.exceptions import StoreConflictError
-    from django_distlock.flow import drift
-    from django_distlock.values import Claim, Grant
 
     backend = locks[alias]
     limit = 0.0 if backend.queues else 5.0  # nobody is to stay in a queue

@@ -19,9 +19,9 @@ from django.test.utils import setup_test_environment, teardown_test_environment
 
 from django_distlock import Lease, lock, locks
 from django_distlock.backends.table import connection, sentry
+from django_distlock.core.watchdog import worker_of
+from django_distlock.core.worker import events
 from django_distlock.signals import lock_renewed
-from django_distlock.watchdog import worker_of
-from django_distlock.worker import events
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,

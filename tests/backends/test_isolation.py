@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_distlock import flow, lock, locks
-from django_distlock.cleaning import clean
-from django_distlock.values import CleanPolicy
+from django_distlock import lock, locks
+from django_distlock.core import flow
+from django_distlock.core.cleaning import clean
+from django_distlock.core.values import CleanPolicy
 from tests.backends.tools import SERVERS, Cell, Elsewhere, database_alias, lock_alias
 
 THREADS = 4

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from django_distlock import LockBackendError, locks
-from django_distlock.holder import this_note
-from django_distlock.values import Claim, Grant
+from django_distlock.core.holder import this_note
+from django_distlock.core.values import Claim, Grant
 from tests.backends.tools import STORES, database_alias, lock_alias, unreachable
 from tests.servers import chosen
 

@@ -21,12 +21,12 @@ from django_distlock import (
     lock,
 )
 from django_distlock.backends.table import checks
+from django_distlock.core.watchdog import worker_of
+from django_distlock.core.worker import Worker
 from django_distlock.handler import locks
 from django_distlock.models import LockRow
 from django_distlock.rows import lock_rows
 from django_distlock.transactions import Block
-from django_distlock.watchdog import worker_of
-from django_distlock.worker import Worker
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,

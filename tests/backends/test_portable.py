@@ -18,11 +18,11 @@ from django.db import IntegrityError, connections, transaction
 from django_distlock import LockBackendError, lock, locks
 from django_distlock.backends.table import TableBackend
 from django_distlock.backends.table.errors import Outrun
+from django_distlock.core.values import Claim, Grant, Refusal
 from django_distlock.exceptions import (
     LockNotHeldError,
 )
 from django_distlock.models import LockRow
-from django_distlock.values import Claim, Grant, Refusal
 from tests.backends.tools import (
     SERVERS,
     Cell,

@@ -10,7 +10,7 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_distlock.backends.table import BATCH, TableBackend
-from django_distlock.values import Claim
+from django_distlock.core.values import Claim
 from tests.backends.tools import database_alias, lock_alias, table
 from tests.claims import claim, granted
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
-from django_distlock.watchdog import worker_of
+from django_distlock.core.watchdog import worker_of
 from tests.backends.outages import Place, loss_told, taken
 from tests.backends.tools import LIMIT, Elsewhere, elsewhere, one_value, opened, soon
 

@@ -19,7 +19,7 @@ from django.db.utils import OperationalError
 
 from django_distlock import Lease, LockBackendError, lock
 from django_distlock.backends.table import room
-from django_distlock.flow import QUEUE_LIMIT
+from django_distlock.core.flow import QUEUE_LIMIT
 from django_distlock.testing.processes import Process
 from django_distlock.testing.taps import tap
 from tests.backends.outages import COMMAND, Place

@@ -29,7 +29,7 @@ from tests.backends.tools import LIMIT, SERVERS, database_alias, lock_alias, ses
 @pytest.fixture
 def knocks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What each wait at a door, which may last 0.3 s, has come to; nobody looks by himself."""
-    monkeypatch.setattr("django_distlock.flow.QUEUE_LIMIT", LIMIT)
+    monkeypatch.setattr("django_distlock.core.flow.QUEUE_LIMIT", LIMIT)
     monkeypatch.setattr(room, "LONGEST", 0.3)
     monkeypatch.setattr(room, "IDLE", 0.2)
     monkeypatch.setattr(room, "LOOK", 0.1)

@@ -15,7 +15,7 @@ from django_distlock import Lease, lock
 from django_distlock.backends.table import room
 from django_distlock.backends.table.serverdoor import room_of
 from django_distlock.backends.table.sql import MARIADB, POSTGRESQL
-from django_distlock.names import key_of
+from django_distlock.core.names import key_of
 from django_distlock.testing.taps import tap
 from tests.backends.rooms import (
     connected,
@@ -41,7 +41,7 @@ def test_waiters_are_served_in_the_order_of_their_coming(
     alias: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the wait is so long that they look at the row meanwhile."""
-    monkeypatch.setattr("django_distlock.flow.QUEUE_LIMIT", 0.05)
+    monkeypatch.setattr("django_distlock.core.flow.QUEUE_LIMIT", 0.05)
     first = taken(name, alias)
     assert left(alias), "without contention the room is not entered"
     served: list[int] = []
@@ -50,7 +50,7 @@ def test_waiters_are_served_in_the_order_of_their_coming(
             stack.callback(waiter(name, alias, noting(served, number)).result)
         with tap(table(alias), "try_acquire") as calls:
             eventually(lambda: calls.answered >= 10)
-        monkeypatch.setattr("django_distlock.flow.QUEUE_LIMIT", LIMIT)
+        monkeypatch.setattr("django_distlock.core.flow.QUEUE_LIMIT", LIMIT)
         time.sleep(0.3)  # from now on only the first looks, for who holds has not come through
         first.release()
     assert served == [0, 1, 2, 3, 4]

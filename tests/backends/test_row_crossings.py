@@ -17,7 +17,7 @@ from django_distlock import LockBackendError, lock
 from django_distlock.backends import row as module
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.row.session import Session
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Refusal
 from tests.backends.rowlocks import on_servers, row, row_alias, taken, waits
 from tests.backends.tools import LIMIT, SERVERS, Elsewhere, soon
 

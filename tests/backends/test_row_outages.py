@@ -18,7 +18,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.backends.row import RowBackend, pool
-from django_distlock.values import Claim, Grant
+from django_distlock.core.values import Claim, Grant
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import (
     on_servers,

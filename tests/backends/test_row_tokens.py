@@ -13,8 +13,8 @@ from django_distlock import (
     lock,
     locks,
 )
+from django_distlock.core.values import Claim, Grant, Refusal
 from django_distlock.models import RowLock, RowToken
-from django_distlock.values import Claim, Grant, Refusal
 from tests.backends.rowlocks import (
     CLOCK,
     on_servers,

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from django_distlock import Lease, LockBackendError, LockNotAcquiredError, lock, locks
-from django_distlock.values import Claim, Note, Refusal
+from django_distlock.core.values import Claim, Note, Refusal
 from tests.backends.tools import (
     SERVERS,
     Cell,

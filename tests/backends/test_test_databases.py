@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from django.db.backends.signals import connection_created
 
 from django_distlock import Lease, lock, locks
-from django_distlock.watchdog import worker_of
+from django_distlock.core.watchdog import worker_of
 from tests.backends.tools import (
     LIMIT,
     SERVERS,

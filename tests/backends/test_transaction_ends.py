@@ -17,8 +17,8 @@ from django.core.management import call_command
 from django.db import IntegrityError, connections, transaction
 
 from django_distlock import UNSET, Lease, LockError, LockInTransactionError, lock, locks
+from django_distlock.core.watchdog import worker_of
 from django_distlock.signals import lock_lost, lock_released
-from django_distlock.watchdog import worker_of
 from tests.backends.conftest import CASES, Case
 from tests.backends.tools import (
     SERVERS,

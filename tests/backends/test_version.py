@@ -18,8 +18,8 @@ from django.db import connections, transaction
 from django_distlock import LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.table.portable import PortableStatements
 from django_distlock.backends.version import VersionBackend, VersionStatements
+from django_distlock.core.values import Claim, Grant, Refusal
 from django_distlock.models import LockRow
-from django_distlock.values import Claim, Grant, Refusal
 from tests.backends.tools import SERVERS, database_alias, elsewhere, lock_alias
 
 VERSION = "django_distlock.backends.version.VersionBackend"

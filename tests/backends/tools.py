@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_distlock import LockBackendError, lock, locks
 from django_distlock.backends.table import TableBackend
-from django_distlock.worker import close_connections
+from django_distlock.core.worker import close_connections
 from tests.conftest import SERVERS as STARTED
 from tests.servers import DATABASES, chosen
 

@@ -12,9 +12,9 @@ import pytest
 from django.db import transaction
 
 from django_distlock import Holder, lock, locks
+from django_distlock.core.text import duration
+from django_distlock.core.values import Claim, Grant, Note
 from django_distlock.testing import hold_elsewhere
-from django_distlock.text import duration
-from django_distlock.values import Claim, Grant, Note
 from tests.backends.tools import SERVERS, database_alias, lock_alias, unreachable
 from tests.commands.tools import LIMIT, Ran, end, line, run, started
 from tests.conftest import SERVERS as STARTED

@@ -16,7 +16,7 @@ from typing import Any
 from django.core.management import CommandError, call_command
 
 from django_distlock.backends.locmem import LocMemBackend
-from django_distlock.values import LockInfo
+from django_distlock.core.values import LockInfo
 from tests.hearing import hearing_signals
 
 COMMAND = [sys.executable, "-W", "error", "-m", "django"]

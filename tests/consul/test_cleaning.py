@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 
 from django_distlock import lock
-from django_distlock.values import CleanPolicy, Refusal
+from django_distlock.core.values import CleanPolicy, Refusal
 from tests.claims import claim, granted
 from tests.consul.tools import Opener, keys_of
 from tests.servers import Consul

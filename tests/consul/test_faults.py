@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from django_distlock import LeaseLostError, LockBackendError, lock
-from django_distlock.values import Grant
+from django_distlock.core.values import Grant
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of

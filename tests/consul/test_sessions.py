@@ -17,7 +17,7 @@ from django_distlock import (
 )
 from django_distlock.backends.consul import sequencer
 from django_distlock.backends.consul.sessions import Session, Sessions
-from django_distlock.values import Refusal
+from django_distlock.core.values import Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
 from tests.servers import Consul

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from django_distlock import Lease, LockInfo, lock
-from django_distlock.values import Grant, Holder, Note, Refusal
+from django_distlock.core.values import Grant, Holder, Note, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
 from tests.servers import Consul

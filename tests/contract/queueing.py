@@ -14,9 +14,9 @@ from django.utils import timezone
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import parse
+from django_distlock.core.values import Claim, Grant, LockInfo, Refusal
 from django_distlock.exceptions import InvalidLockBackendError
 from django_distlock.handler import locks
-from django_distlock.values import Claim, Grant, LockInfo, Refusal
 
 __all__ = ["QueueingBackend", "TokenlessBackend", "opened"]
 

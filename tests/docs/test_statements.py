@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from django_distlock import lock, locks
 from django_distlock.backends.table import TableBackend, sql
 from django_distlock.backends.table.statements import TextStatements
-from django_distlock.values import CleanPolicy
+from django_distlock.core.values import CleanPolicy
 from tests.docs.test_reference import reference, table
 
 DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}

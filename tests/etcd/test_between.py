@@ -11,7 +11,7 @@ import pytest
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.etcd.errors import EtcdError
 from django_distlock.backends.etcd.messages import Question
-from django_distlock.values import Claim
+from django_distlock.core.values import Claim
 from tests.claims import claim, granted
 from tests.etcd.tools import Opener, place_of
 from tests.meddling import meddling

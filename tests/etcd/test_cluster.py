@@ -9,7 +9,7 @@ import pytest
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.values import Claim, Grant
+from django_distlock.core.values import Claim, Grant
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted, soon, started
 from tests.etcd.tools import Opener

@@ -11,7 +11,7 @@ import pytest
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.values import Grant
+from django_distlock.core.values import Grant
 from tests.claims import claim, granted, soon, started
 from tests.etcd.tools import Opener, place_of
 from tests.faults import storm

@@ -11,8 +11,8 @@ import pytest
 from django_distlock import Lease, LeaseLostError, lock
 from django_distlock.backends.etcd import messages
 from django_distlock.backends.etcd.leases import Lent, Pool, lifetime
-from django_distlock.durations import MAX_TTL
-from django_distlock.values import Claim
+from django_distlock.core.durations import MAX_TTL
+from django_distlock.core.values import Claim
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted, refused, soon
 from tests.etcd.tools import Opener, place_of, tally

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from django_distlock import Lease, LockInfo, lock
-from django_distlock.values import Claim
+from django_distlock.core.values import Claim
 from tests.claims import claim, granted, refused, soon, started
 from tests.etcd.tools import Opener, place_of, tally
 from tests.servers import Etcd

@@ -6,7 +6,7 @@ import pytest
 
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.etcd.looking import ENDS
-from django_distlock.values import Claim
+from django_distlock.core.values import Claim
 from tests.claims import claim, granted
 from tests.etcd.tools import Opener, tally
 from tests.servers import Etcd

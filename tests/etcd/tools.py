@@ -10,8 +10,8 @@ from unittest import mock
 
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.etcd.places import Place
+from django_distlock.core.values import Claim
 from django_distlock.http import Request
-from django_distlock.values import Claim
 from tests.claims import opening
 
 __all__ = ["BACKEND", "Opener", "opener", "place_of", "tally"]

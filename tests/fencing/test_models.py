@@ -20,7 +20,7 @@ from django_distlock import (
     FencingTokenField,
 )
 from django_distlock.checks import check_fences
-from django_distlock.fence import columns_of
+from django_distlock.fencing.fields import columns_of
 from django_distlock.models import FencedModel
 from tests.fencing.models import TABLES, Account, Document, Loose, Plain, Proxy, Savings
 from tests.fencing.tools import made_up, somebody

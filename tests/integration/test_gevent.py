@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from django_distlock import Lock, lock
-from django_distlock.worker import close_connections
+from django_distlock.core.worker import close_connections
 
 HERE = Path(__file__).parent
 SQL = ("sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb", "version-sqlite")

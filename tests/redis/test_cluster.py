@@ -15,9 +15,9 @@ from redis.exceptions import ConnectionError
 from django_distlock import Lock, LockBackendError, LockTimeoutError, lock, lock_all
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.keys import keys_of
-from django_distlock.cleaning import clean
-from django_distlock.flow import run
-from django_distlock.values import Claim, CleanPolicy, Grant
+from django_distlock.core.cleaning import clean
+from django_distlock.core.flow import run
+from django_distlock.core.values import Claim, CleanPolicy, Grant
 from tests.claims import claim, granted, started
 from tests.redis.tools import Opener, opener
 from tests.servers import Redis, RedisCluster, Sentinel, ServerError

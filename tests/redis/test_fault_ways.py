@@ -15,8 +15,8 @@ import pytest
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.records import short_owner
+from django_distlock.core.values import Claim, Grant
 from django_distlock.testing.worlds import WORLDS, Actor, World
-from django_distlock.values import Claim, Grant
 from tests.claims import claim
 from tests.proxy import Proxy
 from tests.redis.tools import Opener

@@ -9,7 +9,7 @@ import pytest
 
 from django_distlock import LockBackendError, lock
 from django_distlock.backends.redis.wires import Wire
-from django_distlock.values import Grant
+from django_distlock.core.values import Grant
 from tests.claims import claim, granted, refused, soon, started
 from tests.redis.tools import Opener
 from tests.servers import Redis

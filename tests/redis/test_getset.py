@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_distlock.conf import parse
-from django_distlock.values import Grant, Refusal
+from django_distlock.core.values import Grant, Refusal
 from testproject.unsafe.getset import GetSetBackend
 from tests.claims import claim
 from tests.servers import Redis

@@ -23,8 +23,8 @@ from django_distlock.backends.redis.records import (
     words_of,
 )
 from django_distlock.backends.redis.scripted import Scripted
-from django_distlock.names import key_of, readable
-from django_distlock.values import Claim, Holder, Note
+from django_distlock.core.names import key_of, readable
+from django_distlock.core.values import Claim, Holder, Note
 from tests.claims import claim, granted
 from tests.redis.tools import Opener, calls, keys
 from tests.servers import Redis

@@ -15,7 +15,7 @@ from django_distlock import InvalidLockBackendError, lock
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.asking import Answers
 from django_distlock.conf import parse
-from django_distlock.values import Claim, CleanPolicy
+from django_distlock.core.values import Claim, CleanPolicy
 from tests.claims import opening, started
 from tests.redlock import NODES
 from tests.servers import chosen

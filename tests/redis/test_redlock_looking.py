@@ -9,7 +9,7 @@ import pytest
 from django_distlock.backends.redlock.asking import QuorumError
 from django_distlock.backends.redlock.looking import clean, page
 from django_distlock.backends.redlock.rounds import Names
-from django_distlock.values import Cleaned, CleanPolicy
+from django_distlock.core.values import Cleaned, CleanPolicy
 
 NAMES = Names("distlock:1", 60_000)
 NODES = ("a", "b", "c")

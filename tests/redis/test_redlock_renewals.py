@@ -15,7 +15,7 @@ import redis
 from django_distlock import locks
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.asking import QuorumError
-from django_distlock.values import Claim
+from django_distlock.core.values import Claim
 from tests.claims import claim, granted, refused
 from tests.redlock import NODES
 

@@ -13,7 +13,7 @@ from django_distlock import Lock, LockTimeoutError, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, waiting
 from django_distlock.backends.redlock.asking import room
 from django_distlock.backends.redlock.waiting import FEW, SAFETY, SELDOM, Crowd, turn
-from django_distlock.flow import QUEUE_LIMIT
+from django_distlock.core.flow import QUEUE_LIMIT
 from tests.backends.tools import lock_alias
 from tests.redlock import NODES
 from tests.servers import Redis, chosen

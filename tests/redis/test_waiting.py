@@ -13,7 +13,7 @@ from django_distlock import Lease, lock
 from django_distlock.backends.redis import aclients
 from django_distlock.backends.redis.keys import keys_of
 from django_distlock.backends.redis.records import short_owner
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, started
 from tests.redis.tools import Opener, calls, keys
 from tests.servers import Redis

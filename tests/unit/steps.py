@@ -8,9 +8,9 @@ from functools import partial
 from itertools import repeat
 from typing import Any, ClassVar
 
-from django_distlock import flow
-from django_distlock.flow import MIN_ATTEMPT_TIMEOUT, Attempt, Call, Granted, Pause, drift
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.core import flow
+from django_distlock.core.flow import MIN_ATTEMPT_TIMEOUT, Attempt, Call, Granted, Pause, drift
+from django_distlock.core.values import Claim, Grant, Refusal
 
 from .tools import VirtualClock
 

@@ -22,7 +22,7 @@ from django_distlock import (
     LockTimeoutError,
     lock,
 )
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Refusal
 
 from .tools import Conflict, Down, UnitBackend, eventually, in_thread, opened
 
@@ -142,7 +142,7 @@ def test_a_failing_store_is_an_error_and_the_claim_is_withdrawn(backend: UnitBac
 def test_conflicts_are_tried_again_in_both_worlds(
     backend: UnitBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_distlock.flow.LATE", 60.0)  # on a slow machine, too
+    monkeypatch.setattr("django_distlock.core.flow.LATE", 60.0)  # on a slow machine, too
     mine = lock("a", using=backend.alias, wait=0)
     backend.before["try_acquire"] += [Conflict("x")] * 3
     with mine:

@@ -13,7 +13,7 @@ from django_distlock import (
 from django_distlock.backends.dummy import DummyBackend
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import AliasConf
-from django_distlock.values import Grant, Refusal
+from django_distlock.core.values import Grant, Refusal
 
 from .tools import (
     UnitBackend,

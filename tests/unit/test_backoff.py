@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_distlock.backoff import delays
+from django_distlock.core.backoff import delays
 
 SHORTEST = st.floats(0.0001, 1.0)
 FACTOR = st.floats(1.0, 1000.0)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, Lock, blocks, lock, lock_all
-from django_distlock.cancel import CancelScope
+from django_distlock import Lease, LeaseLostError, Lock, lock, lock_all
+from django_distlock.core import blocks
+from django_distlock.core.cancel import CancelScope
 from django_distlock.signals import lock_acquired
 
 from .tools import LIMIT, Down, UnitBackend, eventually, make_hold

@@ -10,11 +10,11 @@ import pytest
 
 from django_distlock import InvalidLockError, LockBackendError
 from django_distlock.backends.dummy import DummyBackend
-from django_distlock.cleaning import CONFLICTS, LONGEST_REST, Rest, check_policy, clean
 from django_distlock.conf import AliasConf
+from django_distlock.core.cleaning import CONFLICTS, LONGEST_REST, Rest, check_policy, clean
+from django_distlock.core.flow import Call, Flow
+from django_distlock.core.values import Cleaned, CleanPolicy
 from django_distlock.exceptions import StoreConflictError
-from django_distlock.flow import Call, Flow
-from django_distlock.values import Cleaned, CleanPolicy
 
 from .tools import UnitBackend, VirtualClock, claim_of, opened
 

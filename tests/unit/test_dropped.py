@@ -8,10 +8,11 @@ import warnings
 
 import pytest
 
-from django_distlock import Lease, clock, lock
-from django_distlock.held import take_dropped
-from django_distlock.watchdog import watchdog
-from django_distlock.worker import events
+from django_distlock import Lease, lock
+from django_distlock.core import clock
+from django_distlock.core.held import take_dropped
+from django_distlock.core.watchdog import watchdog
+from django_distlock.core.worker import events
 
 from .tools import UnitBackend, eventually
 

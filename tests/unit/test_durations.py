@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_distlock.durations import (
+from django_distlock.core.durations import (
     MAX_TTL,
     MIN_AGE,
     MIN_TTL,

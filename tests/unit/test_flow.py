@@ -6,9 +6,8 @@ from itertools import count
 
 import pytest
 
-from django_distlock import flow
-from django_distlock.exceptions import LockBackendError, StoreConflictError
-from django_distlock.flow import (
+from django_distlock.core import flow
+from django_distlock.core.flow import (
     LATE,
     MIN_ATTEMPT_TIMEOUT,
     TRIES_IN_CONFLICT,
@@ -19,7 +18,8 @@ from django_distlock.flow import (
     drift,
     insist,
 )
-from django_distlock.values import Bound, Grant, Refusal
+from django_distlock.core.values import Bound, Grant, Refusal
+from django_distlock.exceptions import LockBackendError, StoreConflictError
 
 from .steps import CLAIM, TTL, ByHand, NoStore
 from .test_held import Transaction

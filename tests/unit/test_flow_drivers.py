@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from django_distlock import Lease, flow, lock
-from django_distlock.backoff import delays
+from django_distlock import Lease, lock
+from django_distlock.core import flow
+from django_distlock.core.backoff import delays
+from django_distlock.core.flow import Call, Flow, Granted, Pause, arun, finish, run
+from django_distlock.core.values import Claim, Refusal
 from django_distlock.exceptions import LockBackendError, LockError, UnsupportedOperationError
-from django_distlock.flow import Call, Flow, Granted, Pause, arun, finish, run
-from django_distlock.values import Claim, Refusal
 
 from .tools import (
     LIMIT,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_distlock.core.flow import TRIES_IN_CONFLICT, Granted, Pause
+from django_distlock.core.values import Refusal
 from django_distlock.exceptions import LockBackendError, StoreConflictError
-from django_distlock.flow import TRIES_IN_CONFLICT, Granted, Pause
-from django_distlock.values import Refusal
 
 from .steps import CLAIM, TTL, ByHand
 

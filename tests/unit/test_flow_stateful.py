@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from django_distlock import flow
+from django_distlock.core import flow
+from django_distlock.core.flow import Call, Granted, Pause
+from django_distlock.core.values import Claim, Grant, Refusal
 from django_distlock.exceptions import LockBackendError
-from django_distlock.flow import Call, Granted, Pause
-from django_distlock.values import Claim, Grant, Refusal
 
 from .steps import NoStore
 from .tools import VirtualClock

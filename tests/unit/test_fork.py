@@ -16,8 +16,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django
 django.setup()
 from django_distlock import LeaseLostError, lock, locks
-from django_distlock import blocks, watchdog
-from django_distlock.worker import events
+from django_distlock.core import blocks, watchdog
+from django_distlock.core.worker import events
 
 lease = lock("parent", ttl=1.0).acquire()
 block = lock("block")

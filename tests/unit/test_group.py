@@ -23,8 +23,8 @@ from django_distlock import (
     lock_all,
     locks,
 )
-from django_distlock.durations import UNSET
-from django_distlock.flow import Call
+from django_distlock.core.durations import UNSET
+from django_distlock.core.flow import Call
 
 from .tools import LIMIT, Down, Gate, UnitBackend, eventually, in_thread, opened
 

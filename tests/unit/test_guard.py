@@ -19,7 +19,7 @@ from django_distlock import (
     lock,
     lock_all,
 )
-from django_distlock.flow import Call, Flow
+from django_distlock.core.flow import Call, Flow
 from django_distlock.signals import Tell, lock_acquired
 
 from .tools import Down, UnitBackend, drain, eventually, in_thread, without_gc

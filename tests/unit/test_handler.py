@@ -18,8 +18,8 @@ from django_distlock import handler as module
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.dummy import DummyBackend
 from django_distlock.backends.locmem import LocMemBackend
+from django_distlock.core.watchdog import worker_of
 from django_distlock.handler import LockHandler
-from django_distlock.watchdog import worker_of
 
 from .tools import LIMIT, Gate, UnitBackend, drain, eventually
 
@@ -114,8 +114,8 @@ def test_settings_that_are_no_dict_are_refused(settings: Any) -> None:
         ("nodots", "cannot import 'nodots'"),
         ("no.such.module.Backend", "cannot import 'no.such.module.Backend'"),
         ("django_distlock.backends.locmem.Missing", "Missing"),
-        ("django_distlock.values.Claim", "no subclass of BaseLockBackend"),
-        ("django_distlock.names.key_of", "no subclass of BaseLockBackend"),
+        ("django_distlock.core.values.Claim", "no subclass of BaseLockBackend"),
+        ("django_distlock.core.names.key_of", "no subclass of BaseLockBackend"),
         ("django_distlock.backends.base.BaseLockBackend", "BaseLockBackend"),
     ],
 )

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from django_distlock import held, losses
+from django_distlock.core import held, losses
+from django_distlock.core.held import Hold, State, every, find, of_same_flow
+from django_distlock.core.values import Claim
 from django_distlock.exceptions import LeaseLostError
-from django_distlock.held import Hold, State, every, find, of_same_flow
-from django_distlock.values import Claim
 
 from .tools import UnitBackend, VirtualClock, drain, in_thread, make_hold, opened
 

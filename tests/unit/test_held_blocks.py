@@ -17,12 +17,12 @@ from django_distlock import (
     LockNotAcquiredError,
     LockNotHeldError,
     LockTimeoutError,
-    blocks,
     lock,
 )
-from django_distlock import held as registry
-from django_distlock.blocks import forget, innermost, push
-from django_distlock.held import party
+from django_distlock.core import blocks
+from django_distlock.core import held as registry
+from django_distlock.core.blocks import forget, innermost, push
+from django_distlock.core.held import party
 
 from .tools import LIMIT, UnitBackend, in_thread
 

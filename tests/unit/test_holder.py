@@ -10,8 +10,8 @@ import threading
 from dataclasses import replace
 
 from django_distlock import Holder, lock
-from django_distlock.holder import NOWHERE, Caller, place_of, taken_by, this_note
-from django_distlock.values import Note
+from django_distlock.core.holder import NOWHERE, Caller, place_of, taken_by, this_note
+from django_distlock.core.values import Note
 
 from .tools import UnitBackend, in_thread
 

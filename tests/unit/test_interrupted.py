@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from django_distlock import blocks, lock
-from django_distlock import held as registry
-from django_distlock.backoff import delays
-from django_distlock.blocks import innermost
-from django_distlock.guard import Guard
+import django_distlock
+from django_distlock import lock
+from django_distlock.core import blocks
+from django_distlock.core import held as registry
+from django_distlock.core.backoff import delays
+from django_distlock.core.blocks import innermost
+from django_distlock.core.guard import Guard
+from django_distlock.core.watchdog import watchdog
 from django_distlock.signals import lock_acquired
-from django_distlock.watchdog import watchdog
 
 from .tools import UnitBackend, eventually
 
@@ -102,7 +104,7 @@ def test_an_interruption_at_any_call_of_a_block_frees_it(
     But for that of leaving a block, which has done nothing yet. Python lets a signal in when a
     function begins and not between any two lines: not before a `with` lets its mutex go.
     """
-    package = str(Path(registry.__file__).parent)
+    package = str(Path(django_distlock.__file__).parent)
     spared = (Guard.__exit__.__code__, delays.__code__)  # a generator's end is a call, too
     calls = 0
     at = 0

@@ -19,8 +19,8 @@ from django_distlock import (
     LockNotHeldError,
     lock,
 )
-from django_distlock.flow import drift
-from django_distlock.held import State
+from django_distlock.core.flow import drift
+from django_distlock.core.held import State
 
 from .tools import (
     Conflict,

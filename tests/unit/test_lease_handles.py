@@ -18,7 +18,7 @@ from django_distlock import (
     LockNotHeldError,
     lock,
 )
-from django_distlock.flow import drift
+from django_distlock.core.flow import drift
 
 from .test_held import Transaction
 from .test_lease import take

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from django_distlock.core.names import readable
 from django_distlock.models import LockRow
-from django_distlock.names import readable
 
 
 def test_a_row_shows_the_name_as_the_program_wrote_it() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from django_distlock.core.names import check_name, key_of, readable, unreadable
 from django_distlock.exceptions import InvalidLockError
-from django_distlock.names import check_name, key_of, readable, unreadable
 
 # Every code point: lone surrogates and control characters, too.
 ANY_TEXT = st.text(st.characters(), max_size=40)

@@ -25,7 +25,7 @@ from django_distlock.backends.redlock.asking import (
 )
 from django_distlock.backends.redlock.rounds import Names
 from django_distlock.backends.redlock.scripts import digest
-from django_distlock.values import Claim, Grant
+from django_distlock.core.values import Claim, Grant
 
 NAMES = Names("test", 60_000)
 SHOWN = [f"redis://node{number}" for number in range(5)]

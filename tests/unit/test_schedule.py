@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_distlock.held import Hold, State
-from django_distlock.watchdog import PART, Schedule, wants_renewal
+from django_distlock.core.held import Hold, State
+from django_distlock.core.watchdog import PART, Schedule, wants_renewal
 
 from .test_held import Transaction
 from .tools import HandWatchdog, UnitBackend, VirtualClock, in_thread, make_hold, opened

@@ -11,13 +11,13 @@ import pytest
 from django.dispatch import Signal
 
 from django_distlock import Lease, LeaseLostError, Lock, LockNotAcquiredError, lock, signals
+from django_distlock.core.values import Holder
 from django_distlock.signals import (
     Tell,
     lock_acquired,
     lock_lost,
     lock_released,
 )
-from django_distlock.values import Holder
 
 from .tools import UnitBackend, drain, eventually, in_thread
 

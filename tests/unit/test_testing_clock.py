@@ -19,6 +19,7 @@ from django_distlock import (
     lock,
     locks,
 )
+from django_distlock.core.values import Claim
 from django_distlock.signals import lock_renewed
 from django_distlock.testing import (
     aadvance_clock,
@@ -29,7 +30,6 @@ from django_distlock.testing import (
     hold_elsewhere,
     override_locks,
 )
-from django_distlock.values import Claim
 
 from .tools import Gate, eventually, in_thread
 

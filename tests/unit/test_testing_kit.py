@@ -22,6 +22,7 @@ from django_distlock import (
     lock,
     locks,
 )
+from django_distlock.core.worker import callbacks
 from django_distlock.testing import (
     aassert_free,
     aassert_held,
@@ -32,7 +33,6 @@ from django_distlock.testing import (
     hold_elsewhere,
     override_locks,
 )
-from django_distlock.worker import callbacks
 
 from .tools import Conflict, Down, Gate, UnitBackend, eventually, in_thread
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_distlock import LockBackendError, LockNotAcquiredError, lock, locks
-from django_distlock.text import MOST, shown
-from django_distlock.values import Holder, Note
+from django_distlock.core.text import MOST, shown
+from django_distlock.core.values import Holder, Note
 
 from .tools import Down, UnitBackend, claim_of, opened
 

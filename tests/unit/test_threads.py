@@ -15,13 +15,13 @@ from types import FrameType
 
 import pytest
 
-from django_distlock import threads
-from django_distlock.threads import Event, Place, Places
-from django_distlock.worker import Worker
+from django_distlock.core import threads
+from django_distlock.core.threads import Event, Place, Places
+from django_distlock.core.worker import Worker
 
 from .tools import LIMIT
 
-PACKAGE = Path(threads.__file__).parent
+PACKAGE = Path(threads.__file__).parents[1]
 INTERRUPTIONS = 3_000
 
 # An interruption of what the collector calls (hypothesis' callback) is reported, not raised.

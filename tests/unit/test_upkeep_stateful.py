@@ -18,13 +18,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from django_distlock import watchdog
+from django_distlock.core import watchdog
+from django_distlock.core.flow import drift, run
+from django_distlock.core.held import Hold, State
+from django_distlock.core.upkeep import free, renew_hold
+from django_distlock.core.values import Claim, Grant
+from django_distlock.core.worker import Worker
 from django_distlock.exceptions import LockBackendError, LockNotHeldError
-from django_distlock.flow import drift, run
-from django_distlock.held import Hold, State
-from django_distlock.upkeep import free, renew_hold
-from django_distlock.values import Claim, Grant
-from django_distlock.worker import Worker
 
 from .tools import Down, HandWatchdog, UnitBackend, VirtualClock, claim_of, opened
 
@@ -108,7 +108,7 @@ class Upkeep(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.store = cast("Store", self.stack.enter_context(opened(Store, clock=self.clock)))
         self.dog = HandWatchdog(self.clock)
-        self.stack.enter_context(mock.patch("django_distlock.upkeep.watchdog", self.dog))
+        self.stack.enter_context(mock.patch("django_distlock.core.upkeep.watchdog", self.dog))
         self.worker = ByHand()
         watchdog._workers[self.store] = cast("Worker", self.worker)
         self.mine: list[Mine] = []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_distlock.values import Claim, Grant, Holder, LockInfo, Note, Refusal, noted
+from django_distlock.core.values import Claim, Grant, Holder, LockInfo, Note, Refusal, noted
 
 # Two lone surrogates that JSON would join are left out: joined they are the same for people.
 WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

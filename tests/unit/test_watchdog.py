@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from django_distlock.flow import drift
-from django_distlock.held import State
-from django_distlock.watchdog import PART, STEPS
+from django_distlock.core.flow import drift
+from django_distlock.core.held import State
+from django_distlock.core.watchdog import PART, STEPS
 
 from .stage import TTL, Stage
 from .tools import (

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from django_distlock.core.flow import drift, run
+from django_distlock.core.held import State
+from django_distlock.core.upkeep import free, renew_hold
+from django_distlock.core.watchdog import worker_of
 from django_distlock.exceptions import LockBackendError
-from django_distlock.flow import drift, run
-from django_distlock.held import State
 from django_distlock.lease import Lease
 from django_distlock.signals import lock_renewed
-from django_distlock.upkeep import free, renew_hold
-from django_distlock.watchdog import worker_of
 
 from .stage import TTL, Stage
 from .test_held import Transaction
@@ -33,7 +33,7 @@ def test_an_explicit_renewal_that_crosses_ours_is_kept_alive(
     stage: Stage, ttl: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # `renew_hold` tells the process's own watchdog, which has another clock; here, the stage's.
-    monkeypatch.setattr("django_distlock.upkeep.watchdog", stage.dog)
+    monkeypatch.setattr("django_distlock.core.upkeep.watchdog", stage.dog)
     # Which of the two came last in the store nobody knows, so the lease counts on the shorter. It
     # has to be renewed before that is over.
     hold = stage.take(ttl=TTL)
@@ -81,7 +81,7 @@ def test_nothing_is_renewed_after_its_release(stage: Stage) -> None:
 def test_nothing_is_renewed_whose_release_failed_while_its_renewal_waited_its_turn(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_distlock.upkeep.watchdog", stage.dog)
+    monkeypatch.setattr("django_distlock.core.upkeep.watchdog", stage.dog)
     first, second = stage.take("first", ttl=TTL), stage.take("second", ttl=TTL)
     waiting: list[Callable[[], None]] = []
     monkeypatch.setattr(worker_of(stage.backend), "submit", waiting.append)

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, blocks, lock, threads, watchdog
+from django_distlock import Lease, LeaseLostError, lock
 from django_distlock.conf import AliasConf
+from django_distlock.core import blocks, threads, watchdog
+from django_distlock.core.held import Hold, State
+from django_distlock.core.watchdog import Watchdog, abandon, worker_of
 from django_distlock.handler import locks
-from django_distlock.held import Hold, State
-from django_distlock.watchdog import Watchdog, abandon, worker_of
 
 from .tools import (
     LIMIT,

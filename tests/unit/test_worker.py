@@ -13,9 +13,9 @@ import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_distlock import clock
-from django_distlock import worker as module
-from django_distlock.worker import Worker, events
+from django_distlock.core import clock
+from django_distlock.core import worker as module
+from django_distlock.core.worker import Worker, events
 
 from .tools import LIMIT, eventually
 
@@ -260,7 +260,7 @@ def test_a_process_forked_behind_pythons_back_begins_anew() -> None:
 
 
 PROGRAM = """
-from django_distlock.worker import Worker
+from django_distlock.core.worker import Worker
 import time
 worker = Worker("unit")
 def job():

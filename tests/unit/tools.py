@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import AliasConf
+from django_distlock.core.held import Hold
+from django_distlock.core.values import Claim, Grant, LockInfo, Refusal
+from django_distlock.core.watchdog import Watchdog, worker_of
+from django_distlock.core.worker import callbacks, events
 from django_distlock.handler import locks
-from django_distlock.held import Hold
 from django_distlock.testing.memory import MemoryBackend
-from django_distlock.values import Claim, Grant, LockInfo, Refusal
-from django_distlock.watchdog import Watchdog, worker_of
-from django_distlock.worker import callbacks, events
 
 __all__ = [
     "Conflict",

@@ -14,9 +14,9 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, StreamingHttpResponse
 
 from django_distlock import lock
+from django_distlock.core.worker import close_connections
 from django_distlock.testing import expire_lease
 from django_distlock.views import locked_view
-from django_distlock.worker import close_connections
 from tests.backends.tools import elsewhere, soon
 from tests.views.site import is_held, page
 

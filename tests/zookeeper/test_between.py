@@ -11,7 +11,7 @@ from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper import steps as steps_module
 from django_distlock.backends.zookeeper.places import Place
 from django_distlock.backends.zookeeper.steps import TRIES, Talk
-from django_distlock.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, refused
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, ask, line, place_of

@@ -8,7 +8,7 @@ from io import StringIO
 from django.core.management import call_command
 
 from django_distlock import lock
-from django_distlock.values import CleanPolicy
+from django_distlock.core.values import CleanPolicy
 from tests.claims import claim, granted
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, ask

@@ -11,7 +11,7 @@ import pytest
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
-from django_distlock.values import Grant, Refusal
+from django_distlock.core.values import Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper

@@ -16,8 +16,8 @@ from django_distlock import LockBackendError, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper.requests import contenders, data_of, node_of, words_of
 from django_distlock.conf import parse
+from django_distlock.core.values import Claim
 from django_distlock.exceptions import InvalidLockBackendError
-from django_distlock.values import Claim
 from tests.claims import claim, granted, soon
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import BACKEND, Opener, ask, line

@@ -12,8 +12,8 @@ from typing import Any
 
 from django_distlock import Lease, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
+from django_distlock.core.values import Grant, Refusal
 from django_distlock.testing.taps import tap
-from django_distlock.values import Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, ask, line

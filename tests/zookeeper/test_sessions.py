@@ -21,8 +21,8 @@ from django_distlock.backends.zookeeper.answers import Batch
 from django_distlock.backends.zookeeper.places import Place
 from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.backends.zookeeper.steps import Talk
+from django_distlock.core.values import Grant, Refusal
 from django_distlock.testing.processes import Process
-from django_distlock.values import Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.contract.connections import sockets_to
 from tests.faults.storm import Guarded

@@ -10,7 +10,7 @@ from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper.places import Place
 from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.backends.zookeeper.steps import Talk
-from django_distlock.values import Claim
+from django_distlock.core.values import Claim
 from tests.claims import opening
 
 __all__ = ["Opener", "ask", "line", "opener", "place_of"]

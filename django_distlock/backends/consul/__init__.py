@@ -12,10 +12,10 @@ from typing import Any, ClassVar, TypeVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import UnsupportedOperationError
-from ...flow import MIN_ATTEMPT_TIMEOUT
 from ...http import Http, HttpError, require_h11
-from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, looking, options
 from .calls import Api, ConsulError, Rest, Standby, Step, Talk

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
+from ...core.threads import Event
 from ...http import Answer, HttpError, Request
-from ...threads import Event
 from .records import Entry, Paths, State, entry_of, state_of
 
 __all__ = ["Api", "ConsulError", "Op", "Rest", "Standby", "Step", "Talk", "Txn", "ask", "op"]

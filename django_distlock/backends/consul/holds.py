@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...threads import Event
-from ...values import Claim
+from ...core.threads import Event
+from ...core.values import Claim
 from .calls import Op, Txn, op
 from .records import Paths, Record, place_of
 from .sessions import Session

@@ -12,9 +12,9 @@ import threading
 from bisect import insort
 from typing import Final
 
-from ...clock import Clock
+from ...core.clock import Clock
+from ...core.values import Claim, Refusal
 from ...http import Request
-from ...values import Claim, Refusal
 from .calls import Api, ConsulError, Op, Standby, Talk, ask, entries_of, index_of, op
 from .holds import Hold, Place, Ways, mark
 from .records import Entry, Paths, Record, State, stands_for, state_of

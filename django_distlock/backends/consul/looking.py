@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ...names import unreadable
-from ...values import Cleaned, CleanPolicy, Holder, LockInfo, Note
+from ...core.names import unreadable
+from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note
 from .calls import Api, Talk, op
 from .holds import now_ms
 from .line import Line

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...clock import Clock
-from ...values import Claim, Grant, Refusal
+from ...core.clock import Clock
+from ...core.values import Claim, Grant, Refusal
 from .calls import MOST_OPS, Api, Op, Talk, Txn, op
 from .holds import Hold, Place, Ways, chunks
 from .line import Line

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from ...names import readable
+from ...core.names import readable
 
 __all__ = [
     "Entry",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...clock import Clock
+from ...core.clock import Clock
 from ...http import HttpError, Request
 from .calls import Api, ConsulError, Talk, ask, checked
 

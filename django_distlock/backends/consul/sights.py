@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
-from ...clock import Clock
+from ...core.clock import Clock
 
 __all__ = ["Sights"]
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...flow import MIN_ATTEMPT_TIMEOUT
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.values import Claim, Grant, LockInfo, Refusal
 from ...http import Http, HttpError, require_h11
-from ...values import Claim, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, looking, options
 from .asking import Asker

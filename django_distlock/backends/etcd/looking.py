@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from ...values import LockInfo, Note
+from ...core.values import LockInfo, Note
 from . import messages
 from .asking import Operation
 from .messages import Key, contenders, key_of

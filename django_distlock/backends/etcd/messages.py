@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...names import readable, unreadable
-from ...values import Claim
+from ...core.names import readable, unreadable
+from ...core.values import Claim
 
 __all__ = [
     "Key",

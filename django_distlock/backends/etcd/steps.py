@@ -12,8 +12,8 @@ from contextlib import suppress
 from os import getpid
 from typing import Any
 
-from ...clock import Clock
-from ...values import Claim, Grant, Refusal
+from ...core.clock import Clock
+from ...core.values import Claim, Grant, Refusal
 from . import messages
 from .asking import Operation, Said
 from .errors import EtcdError, NoSuchLeaseError

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...flow import MIN_ATTEMPT_TIMEOUT
-from ...values import Claim, Grant, Refusal
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .aclients import AsyncClient, AsyncNodeClient, Full

@@ -18,7 +18,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
-from ...loops import PerLoop
+from ...core.loops import PerLoop
 from .location import Place
 from .talks import Begin, Command, Talk, one, packer, several
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ...names import key_of
-from ...values import Cleaned, CleanPolicy, LockInfo
+from ...core.names import key_of
+from ...core.values import Cleaned, CleanPolicy, LockInfo
 from ..base import BaseLockBackend
 from .aclients import AsyncClient
 from .clients import Client

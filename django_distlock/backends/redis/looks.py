@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ...names import unreadable
-from ...values import LockInfo, noted
+from ...core.names import unreadable
+from ...core.values import LockInfo, noted
 from .keys import TAGS, index_of
 from .records import Record, read
 from .talks import Command, Talk

@@ -11,7 +11,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from ...names import readable
+from ...core.names import readable
 
 __all__ = [
     "Record",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from ...values import Claim, Grant, Refusal
+from ...core.values import Claim, Grant, Refusal
 from .talks import Command, Talk, one
 
 __all__ = ["replicated"]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ...values import Claim, Grant, Refusal
+from ...core.values import Claim, Grant, Refusal
 from .keys import index_of, keys_of, record_of, tag_of
 from .records import kept, long_note, short_owner, words_of
 from .talks import Command, Talk, load, run, run_all

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...values import Claim, Grant, Refusal
+from ...core.values import Claim, Grant, Refusal
 from .keys import Keys, index_of, keys_of
 from .records import Record, held_record, read, words_of
 from .scripted import PRESENCE, ms

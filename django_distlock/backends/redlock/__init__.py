@@ -10,10 +10,10 @@ from typing import ClassVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.names import key_of
+from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import InvalidLockBackendError
-from ...flow import MIN_ATTEMPT_TIMEOUT
-from ...names import key_of
-from ...values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..base import BaseLockBackend, positive
 from ..redis.location import PROTOCOL, locate_all, require_redis
 from . import checks, looking, rounds, waiting

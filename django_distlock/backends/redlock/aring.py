@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ...loops import PerLoop
+from ...core.loops import PerLoop
 from .asking import Operation, QuorumError
 from .awire import AsyncWire
 from .course import Course, Steps

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from ...values import Cleaned, CleanPolicy, LockInfo, Note
+from ...core.values import Cleaned, CleanPolicy, LockInfo, Note
 from .asking import Answer, Answers, Operation, QuorumError, Round
 from .rounds import Names, each_vote, report
 from .scripts import Value, script

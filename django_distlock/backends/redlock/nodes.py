@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ... import threads
-from ...worker import begin
+from ...core import threads
+from ...core.worker import begin
 from ..redis.location import Place
 from ..redis.talks import packer
 from .asking import Answers, NotAskedError, Round

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ...threads import Places
+from ...core.threads import Places
 from ...transactions import INHERITED
 from .asking import Operation, QuorumError
 from .course import Course, Steps

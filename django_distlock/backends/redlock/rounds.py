@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...names import readable
-from ...values import Claim, Grant, Refusal
+from ...core.names import readable
+from ...core.values import Claim, Grant, Refusal
 from .asking import Answer, Answers, NotAskedError, Operation, QuorumError, Round, room
 from .scripts import digest, script
 from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum

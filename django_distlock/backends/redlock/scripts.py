@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from ...names import unreadable
+from ...core.names import unreadable
 
 __all__ = ["Script", "Value", "digest", "script"]
 

@@ -16,10 +16,10 @@ from typing import ClassVar
 from django.db.utils import DatabaseError
 
 from ...conf import AliasConf
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.values import Claim, Grant, Refusal
+from ...core.worker import Worker, close_connections
 from ...exceptions import UnsupportedOperationError
-from ...flow import MIN_ATTEMPT_TIMEOUT
-from ...values import Claim, Grant, Refusal
-from ...worker import Worker, close_connections
 from ..table import errors
 from . import pausing
 from .dialect import Dialect, Missing

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from ...names import readable
-from ...values import Claim
+from ...core.names import readable
+from ...core.values import Claim
 from .session import Row, Session
 
 __all__ = ["LONGEST_WAIT", "Dialect", "Missing", "milliseconds"]

@@ -9,10 +9,10 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from ...conf import AliasConf, OptionSpec
-from ...descriptors import engine_of
+from ...core.descriptors import engine_of
+from ...core.names import unreadable
+from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ...exceptions import InvalidLockBackendError
-from ...names import unreadable
-from ...values import Cleaned, CleanPolicy, LockInfo, noted
 from ..base import BaseLockBackend
 from ..table import errors
 from ..table.located import InDatabase, moment

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from django.db.utils import OperationalError
 
-from ...values import Claim
+from ...core.values import Claim
 from ..table.sql import MY_EMPTY, MY_NOTE, MY_NOW
 from .dialect import LONGEST_WAIT, Dialect, Missing
 from .session import Row, Session

@@ -8,7 +8,7 @@ import threading
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
-from ...descriptors import descriptor_of, mute
+from ...core.descriptors import descriptor_of, mute
 from ...transactions import own_connection
 from ..table.connection import is_testing
 from ..table.kept import Kept

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...values import Claim
+from ...core.values import Claim
 from ..table.connection import is_direct
 from ..table.sql import PG_NOW
 from .dialect import LONGEST_WAIT, Dialect, Missing, milliseconds

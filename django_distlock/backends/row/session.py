@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
-from ...descriptors import descriptor_of
+from ...core.descriptors import descriptor_of
 from ..table.connection import _open
 from ..table.errors import Overdue, is_conflict, is_session_end
 from ..table.sentry import within

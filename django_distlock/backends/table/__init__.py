@@ -14,10 +14,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError
 
 from ...conf import AliasConf, OptionSpec
-from ...flow import MIN_ATTEMPT_TIMEOUT
-from ...names import unreadable
-from ...values import Claim, Grant, LockInfo, Refusal, noted
-from ...worker import close_connections
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.names import unreadable
+from ...core.values import Claim, Grant, LockInfo, Refusal, noted
+from ...core.worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .connection import PARKED, Borrowed, Connections, is_direct, is_testing, limited

@@ -22,9 +22,9 @@ from django.core import mail
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
-from ...descriptors import descriptor_of, mute
+from ...core.descriptors import descriptor_of, mute
+from ...core.worker import begin, on_worker
 from ...transactions import of_testcase, on_end, own_connection
-from ...worker import begin, on_worker
 from .errors import Overdue, OwnTransaction, is_conflict
 from .kept import Kept
 from .sentry import within

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...clock import Clock
-from ...worker import Worker
+from ...core.clock import Clock
+from ...core.worker import Worker
 
 __all__ = ["Door", "Doors"]
 

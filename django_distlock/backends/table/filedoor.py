@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
-from ...clock import Clock
+from ...core.clock import Clock
 from .doors import Door
 
 __all__ = ["SUFFIX", "FileDoor", "asking"]

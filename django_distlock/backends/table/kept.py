@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ... import clock
-from ...worker import events
+from ...core import clock
+from ...core.worker import events
 
 __all__ = ["Kept"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from ... import threads
-from ...values import Claim
+from ...core import threads
+from ...core.values import Claim
 from .doors import Door
 
 __all__ = ["Line", "Visit"]

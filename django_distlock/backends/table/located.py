@@ -11,9 +11,9 @@ from django.db import connections
 from django.db.utils import DatabaseError, InterfaceError
 
 from ...conf import AliasConf
+from ...core.names import key_of
+from ...core.values import Cleaned, CleanPolicy, LockInfo
 from ...exceptions import InvalidLockBackendError
-from ...names import key_of
-from ...values import Cleaned, CleanPolicy, LockInfo
 from ..base import BaseLockBackend
 
 __all__ = ["InDatabase", "moment"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import IntegrityError
 
-from ...values import Claim, Grant, Refusal
+from ...core.values import Claim, Grant, Refusal
 from .sql import COLUMNS
 from .statements import Row, Statements
 

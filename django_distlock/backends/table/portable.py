@@ -25,8 +25,8 @@ from django.db.models import QuerySet
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.utils import IntegrityError
 
-from ...names import readable
-from ...values import Claim
+from ...core.names import readable
+from ...core.values import Claim
 from .errors import Outrun
 from .optimistic import FIELDS, Optimistic, Seen, fresh_token, length
 from .statements import Row

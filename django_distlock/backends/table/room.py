@@ -23,9 +23,9 @@ from functools import partial
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
-from ...clock import Clock
-from ...values import Claim
-from ...worker import Worker
+from ...core.clock import Clock
+from ...core.values import Claim
+from ...core.worker import Worker
 from .doors import Door, Doors
 from .line import Line, Visit
 

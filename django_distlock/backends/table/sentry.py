@@ -15,8 +15,8 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...descriptors import descriptor_of
-from ...worker import begin
+from ...core.descriptors import descriptor_of
+from ...core.worker import begin
 
 __all__ = ["Watch", "twin_of", "within"]
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
-from ...clock import Clock
-from ...descriptors import descriptor_of, mute
+from ...core.clock import Clock
+from ...core.descriptors import descriptor_of, mute
 from . import errors
 from .doors import Door
 from .sentry import twin_of

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ...values import Claim, Grant, Refusal
+from ...core.values import Claim, Grant, Refusal
 
 __all__ = [
     "AT_ONCE",

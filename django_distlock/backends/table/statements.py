@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...names import readable
-from ...values import Claim, Grant, Refusal
+from ...core.names import readable
+from ...core.values import Claim, Grant, Refusal
 from .cursor import cursor_of
 from .sql import Dialect, Room
 

@@ -7,10 +7,10 @@ from typing import ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
 
-from ... import losses
 from ...conf import AliasConf, OptionSpec
-from ...flow import MIN_ATTEMPT_TIMEOUT
-from ...values import Claim, Grant, Refusal
+from ...core import losses
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .answers import Bell, Gate

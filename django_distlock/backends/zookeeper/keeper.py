@@ -10,8 +10,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from ... import threads
-from ...clock import Clock
+from ...core import threads
+from ...core.clock import Clock
 from .answers import Batch
 from .places import Places
 from .requests import kinds

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from ...names import key_of
-from ...values import Cleaned, CleanPolicy, Holder, LockInfo, Note
+from ...core.names import key_of
+from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note
 from ..base import BaseLockBackend
 from .options import Facts
 from .requests import Contender, contenders, kinds, words_of

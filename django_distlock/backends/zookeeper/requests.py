@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...values import Claim
+from ...core.values import Claim
 
 __all__ = ["Contender", "contenders", "creating", "data_of", "node_of", "words_of"]
 

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ... import threads
-from ...clock import Clock
-from ...worker import begin
+from ...core import threads
+from ...core.clock import Clock
+from ...core.worker import begin
 from .answers import Batch, Bell, Gate
 from .errors import LeftOutError, NoAnswerError, NotLetInError
 from .handlers import handler

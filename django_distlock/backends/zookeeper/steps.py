@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from ...clock import Clock
+from ...core.clock import Clock
+from ...core.values import Claim, Grant, Refusal
 from ...exceptions import UnsupportedOperationError
-from ...values import Claim, Grant, Refusal
 from .options import Facts
 from .places import Place, Places
 from .requests import Contender, contenders, creating, kinds, words_of

@@ -10,11 +10,11 @@ from celery import Celery, shared_task
 from celery.app.task import Task
 from celery.contrib.django.task import DjangoTask
 
+from ...core.durations import UNSET, Duration, Unset, Wait, check_ttl
+from ...core.holder import place_of
 from ...current import LeaseArgument
 from ...decorators import Name, check_function, is_coroutine
-from ...durations import UNSET, Duration, Unset, Wait, check_ttl
 from ...exceptions import InvalidLockError
-from ...holder import place_of
 from ...lock import lock
 from .once import OnceTask
 from .running import under_lock

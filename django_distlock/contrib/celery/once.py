@@ -13,10 +13,10 @@ from celery.exceptions import Reject, Retry
 from celery.utils import uuid
 from celery.utils.time import maybe_make_aware
 
-from ... import flow
+from ...core import flow
+from ...core.held import State
 from ...exceptions import AlreadyHeldError, LockError, LockNotAcquiredError
 from ...handler import locks
-from ...held import State
 from ...lease import Lease
 from ...lock import Lock
 from .running import finish, keep

@@ -11,11 +11,11 @@ from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker.request import Request
 from kombu.asynchronous import get_event_loop
 
-from ... import clock
+from ...core import clock
+from ...core.values import Claim
+from ...core.worker import close_connections
 from ...exceptions import LockBackendError
 from ...handler import locks
-from ...values import Claim
-from ...worker import close_connections
 from .spec import TaskLock
 from .ticket import Ticket
 

@@ -13,15 +13,15 @@ from typing import Any
 from celery.app.task import Task
 from celery.exceptions import Reject, Retry
 
-from ... import flow
+from ...core import flow
+from ...core.durations import MIN_TTL
+from ...core.held import State
 from ...current import running_under
 from ...decorators import done
-from ...durations import MIN_TTL
 from ...exceptions import (
     LockBackendError,
     LockNotAcquiredError,
 )
-from ...held import State
 from ...lease import Lease
 from .spec import TaskLock
 from .ticket import Ticket

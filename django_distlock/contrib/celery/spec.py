@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ... import flow
+from ...core import flow
+from ...core.durations import UNSET, check_ttl
+from ...core.holder import Caller, Place, taken_by
 from ...current import LeaseArgument
 from ...decorators import arguments_of, check_fields, fill
-from ...durations import UNSET, check_ttl
 from ...exceptions import InvalidLockError, UnsupportedOperationError
 from ...handler import locks
-from ...holder import Caller, Place, taken_by
 from ...lease import Lease
 from ...lock import Lock
 

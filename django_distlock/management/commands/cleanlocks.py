@@ -12,10 +12,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
-from ...cleaning import check_policy
-from ...durations import MIN_AGE, check_age, parse_age
+from ...core.cleaning import check_policy
+from ...core.durations import MIN_AGE, check_age, parse_age
+from ...core.values import Cleaned
 from ...exceptions import InvalidLockError, LockError
-from ...values import Cleaned
 from ..choosing import add_choice, open_aliases
 
 __all__ = ["Command"]

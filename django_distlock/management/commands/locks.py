@@ -17,13 +17,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
+from ...core.names import check_name, unreadable
+from ...core.text import shown
+from ...core.values import LockInfo
 from ...exceptions import InvalidLockError
 from ...history import break_hold
 from ...looking import LIMIT, Seen, ask, look
 from ...models import ForcedRelease
-from ...names import check_name, unreadable
-from ...text import shown
-from ...values import LockInfo
 from ..choosing import add_choice, open_aliases
 from ..showing import as_block, as_json, as_table
 

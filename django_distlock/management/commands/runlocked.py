@@ -12,11 +12,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...commands import HELD, AlreadyRunningError, alone
-from ...durations import UNSET, parse_duration
+from ...core.durations import UNSET, parse_duration
+from ...core.names import readable
 from ...exceptions import InvalidLockBackendError, InvalidLockError, UnsupportedOperationError
 from ...lease import Lease
 from ...lock import Lock, lock
-from ...names import readable
 from ..child import Child
 
 __all__ = ["Command"]

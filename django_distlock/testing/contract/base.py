@@ -18,11 +18,11 @@ from typing import Any, ClassVar, TypeVar, cast
 import pytest
 
 from ...backends.base import BaseLockBackend
-from ...flow import Flow, Step
+from ...core.flow import Flow, Step
+from ...core.values import Claim
 from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock, lock
-from ...values import Claim
 from ..processes import Process
 from ..worlds import WORLDS, Actor, TaskWorld, ThreadWorld, World, eventually, until
 

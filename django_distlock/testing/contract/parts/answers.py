@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from .... import LockBackendError, LockNotHeldError
-from ....values import Grant
+from ....core.values import Grant
 from ...taps import failing, tap
 from ...worlds import World
 from ..base import ContractBase

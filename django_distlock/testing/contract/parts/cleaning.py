@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from .... import InvalidLockError, Lease, LeaseLostError
-from ....cleaning import clean
-from ....values import Cleaned, CleanPolicy
+from ....core.cleaning import clean
+from ....core.values import Cleaned, CleanPolicy
 from ...worlds import Actor, World
 from ..base import ContractBase, applies_to_all, needs
 

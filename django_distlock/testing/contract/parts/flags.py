@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from .... import Lease, UnsupportedOperationError
-from ....values import Grant, Refusal
+from ....core.values import Grant, Refusal
 from ...worlds import TaskWorld, World
 from ..base import ContractBase, lacks, needs
 

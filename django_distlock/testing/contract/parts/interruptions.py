@@ -18,9 +18,10 @@ from unittest import mock
 
 import pytest
 
-from .... import Lock, clock, lock_all
-from ....guard import Guard
-from ....worker import Worker
+from .... import Lock, lock_all
+from ....core import clock
+from ....core.guard import Guard
+from ....core.worker import Worker
 from ...worlds import TaskWorld
 from ..base import ContractBase, applies_to_all, lacks
 

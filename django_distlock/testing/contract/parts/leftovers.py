@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from .... import Lease
-from ....flow import Flow, Granted, acquire
-from ....values import Claim, Refusal
+from ....core.flow import Flow, Granted, acquire
+from ....core.values import Claim, Refusal
 from ...taps import Gate, failing, tap
 from ...worlds import Cancelled, TaskWorld, World, until
 from ..base import ContractBase, lacks, only

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from .... import Lease, LeaseLostError, LockNotHeldError
-from ....flow import Call
-from ....guard import Guard
-from ....values import Grant, Refusal
+from ....core.flow import Call
+from ....core.guard import Guard
+from ....core.values import Grant, Refusal
 from ...taps import tap
 from ...worlds import World
 from ..base import ContractBase, applies_to_all, needs, only

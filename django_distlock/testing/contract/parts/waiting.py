@@ -14,7 +14,7 @@ import pytest
 from .... import Lease, LeaseLostError, Lock, LockBackendError
 from .... import lock as lock_of
 from ....backends.base import BaseLockBackend
-from ....flow import QUEUE_LIMIT
+from ....core.flow import QUEUE_LIMIT
 from ...taps import tap
 from ...worlds import Actor, World, until
 from ..base import ContractBase, needs

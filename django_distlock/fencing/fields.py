@@ -27,9 +27,9 @@ from django.db import connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q
 
-from .exceptions import FenceRejectedError, InvalidLockError
-from .text import shown
-from .values import Claim
+from ..core.text import shown
+from ..core.values import Claim
+from ..exceptions import FenceRejectedError, InvalidLockError
 
 if TYPE_CHECKING:
     _Number = models.BigIntegerField[int, int]
@@ -78,7 +78,8 @@ class _Kept(models.Field[Any, Any] if TYPE_CHECKING else object):  # type: ignor
     def deconstruct(self) -> Any:
         # Migrations name the public place, so that this module may be moved.
         name, path, args, kwargs = super().deconstruct()
-        return name, path.replace("django_distlock.fence.", "django_distlock."), args, kwargs
+        path = path.replace("django_distlock.fencing.fields.", "django_distlock.")
+        return name, path, args, kwargs
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Refuse a column that may be empty: no condition compares what is not there."""

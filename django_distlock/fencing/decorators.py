@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from asgiref.sync import iscoroutinefunction
 
-from .exceptions import InvalidLockError
-from .lease import Lease
+from ..exceptions import InvalidLockError
+from ..lease import Lease
 
 __all__ = ["requires_fence"]
 

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar, cast
 from asgiref.sync import sync_to_async
 from django.db import models, transaction
 
-from .exceptions import InvalidLockError
-from .fence import Columns, Fence, columns_of, pass_fence, refuse_rejected, writing
-from .lease import Lease
+from ..exceptions import InvalidLockError
+from ..lease import Lease
+from .fields import Columns, Fence, columns_of, pass_fence, refuse_rejected, writing
 
 __all__ = ["Fenced", "FencedManager", "FencedQuerySet"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from ..exceptions import LockBackendError, LockNotHeldError
+from ..signals import Tell, heard, listeners, lock_failed, lock_released, lock_renewed
+from ..transactions import Block, Ending, any_open, may_be_elsewhere
 from . import flow
-from .exceptions import LockBackendError, LockNotHeldError
 from .flow import Attempt, Flow, drift
 from .held import Hold, State
-from .signals import Tell, heard, listeners, lock_failed, lock_released, lock_renewed
-from .transactions import Block, Ending, any_open, may_be_elsewhere
 from .values import Claim
 from .watchdog import abandon, watchdog, worker_of
 

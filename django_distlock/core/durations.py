@@ -8,7 +8,7 @@ import re
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from .exceptions import InvalidLockError
+from ..exceptions import InvalidLockError
 
 __all__ = [
     "UNSET",

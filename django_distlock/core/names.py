@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .exceptions import InvalidLockError
+from ..exceptions import InvalidLockError
 
 __all__ = ["check_label", "check_name", "key_of", "label_of", "readable", "unreadable"]
 

@@ -28,14 +28,14 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from .backoff import Backoff
-from .clock import Clock
-from .exceptions import (
+from ..exceptions import (
     LockBackendError,
     StoreConflictError,
     StoreUnavailableError,
     UnsupportedOperationError,
 )
+from .backoff import Backoff
+from .clock import Clock
 from .values import Bound, Claim, Grant, Refusal
 
 __all__ = ["Attempt", "Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]

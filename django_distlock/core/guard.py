@@ -12,14 +12,14 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from django.db import transaction
 
+from ..decorators import Decorates, Name, is_coroutine
+from ..exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
+from ..lease import Lease
 from . import blocks, flow
 from .cancel import CancelScope
-from .decorators import Decorates, Name, is_coroutine
 from .durations import UNSET, Wait
-from .exceptions import InvalidLockError, LeaseLostError, LockNotAcquiredError, LockNotHeldError
 from .flow import Flow
 from .holder import this_task
-from .lease import Lease
 
 __all__ = ["Guard", "Leave", "leave_all"]
 

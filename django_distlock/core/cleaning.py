@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..exceptions import InvalidLockError, StoreConflictError
 from .clock import Clock
 from .durations import check_age
-from .exceptions import InvalidLockError, StoreConflictError
 from .flow import Call, Flow, Store
 from .values import Cleaned, CleanPolicy
 

@@ -19,12 +19,12 @@ from collections import defaultdict
 from functools import partial
 from typing import TypeAlias
 
+from ..backends.base import BaseLockBackend
+from ..signals import heard, lock_failed, lock_renewed
 from . import clock
-from .backends.base import BaseLockBackend
 from .clock import Clock
 from .flow import drift
 from .held import Hold, Index, State, take_dropped
-from .signals import heard, lock_failed, lock_renewed
 from .values import Claim, Note
 from .worker import Worker, begin, close_connections, events
 

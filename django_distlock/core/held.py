@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..backends.base import BaseLockBackend
+from ..exceptions import LeaseLostError
+from ..signals import Tell, heard, lock_left, lock_lost
 from . import losses
-from .backends.base import BaseLockBackend
-from .exceptions import LeaseLostError
 from .flow import Granted
 from .holder import this_task
-from .signals import Tell, heard, lock_left, lock_lost
 from .values import Claim, Grant
 from .worker import callbacks
 

@@ -26,7 +26,7 @@ Place = tuple[str, int, str]
 
 NOWHERE: Final[Place] = ("", 0, "")
 
-_HERE = str(Path(__file__).parent) + os.sep
+_HERE = str(Path(__file__).parents[1]) + os.sep
 _LOOPS = tuple(os.sep.join(("", package, "")) for package in ("asyncio", "asgiref"))
 _HOST = socket.gethostname()
 

@@ -13,9 +13,8 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import flow, held, transactions
-from .durations import UNSET, Duration, Unset, Wait, check_ttl
-from .exceptions import (
+from .. import transactions
+from ..exceptions import (
     AlreadyHeldError,
     InvalidLockError,
     LockBackendError,
@@ -23,13 +22,15 @@ from .exceptions import (
     LockNotAcquiredError,
     LockTimeoutError,
 )
+from ..handler import locks
+from ..lease import Lease
+from ..signals import Tell, heard, listeners, lock_acquired, lock_contended, lock_failed
+from ..transactions import Ask, is_pending, open_transactions
+from . import flow, held
+from .durations import UNSET, Duration, Unset, Wait, check_ttl
 from .flow import Attempt, Flow, Granted
-from .handler import locks
 from .held import Hold, State
 from .holder import this_note
-from .lease import Lease
-from .signals import Tell, heard, listeners, lock_acquired, lock_contended, lock_failed
-from .transactions import Ask, is_pending, open_transactions
 from .upkeep import free, renew_hold
 from .values import Claim, Grant, Note, Refusal
 from .watchdog import abandon, watchdog
@@ -37,7 +38,7 @@ from .watchdog import abandon, watchdog
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-    from .decorators import Name
+    from ..decorators import Name
 
 __all__ = ["Acquisition"]
 
