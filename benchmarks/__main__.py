@@ -206,6 +206,8 @@ def _options() -> argparse.Namespace:
         "--from", type=Path, dest="saved", help="draw what --json has written; measure nothing"
     )
     options = parser.parse_args()
+    if options.only == ["engine"]:
+        options.stores = ["sqlite"]  # there is no store in it
     if options.saved and not options.plots:
         parser.error("--from needs --plots")
     return options

@@ -11,6 +11,13 @@ from .targets import Verdict
 __all__ = ["report"]
 
 COLUMNS: dict[str, dict[str, str]] = {
+    "engine": {
+        "adapter": "a lock in memory, one core",
+        "kind": "kind",
+        "cycle": "cycle",
+        "microseconds": "client CPU us/cycle",
+        "of_baseline": "of the baseline's",
+    },
     "pairs": {
         "adapter": "acquire + release, one core",
         "kind": "kind",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench, Row
+from .engine import engine
 from .failing import failing
 from .fairness import fairness
 from .growth import by_keys, by_leases, by_waiters
@@ -18,6 +19,7 @@ from .views import views
 __all__ = ["MEASURES"]
 
 MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
+    "engine": engine,
     "pairs": pairs,
     "handover": handover,
     "fairness": fairness,

@@ -76,7 +76,6 @@ class Acquisition:
     __slots__ = (
         "_backend",
         "_claim",
-        "_index",
         "_left",
         "_lock",
         "_max_hold",
@@ -110,10 +109,8 @@ class Acquisition:
                 alias=lock.using,
             )
         owner = owner or secrets.token_bytes(16).hex()
-        self._me = me = held.party()
-        key = backend.key(name)
-        self._index = (id(backend), key, id(me[0]), me[1])
-        self._claim = Claim(name, key, owner, ttl, self._note(name))
+        self._me = held.party()
+        self._claim = Claim(name, backend.key(name), owner, ttl, self._note(name))
 
     def _longest_hold(self) -> float | None:
         given = self._lock.max_hold
