@@ -165,15 +165,25 @@ class Lease(Saves):
         when it was released before, LockBackendError when the store failed (call it again, or
         leave the lock to its ttl: it is not renewed any more).
         """
-        ahead = self._ask_release()
-        if ahead is not True:
-            flow.run(self._release(ahead))
+        ahead: Attempt | bool = False
+        try:
+            ahead = self._ask_release()
+            if ahead is not True:
+                flow.run(self._release(ahead))
+        except BaseException:
+            self._drop_unfinished(ahead)
+            raise
 
     async def arelease(self) -> None:
         """Release as `release`."""
-        ahead = await self._aask_release()
-        if ahead is not True:
-            await flow.arun(self._release(ahead))
+        ahead: Attempt | bool = False
+        try:
+            ahead = await self._aask_release()
+            if ahead is not True:
+                await flow.arun(self._release(ahead))
+        except BaseException:
+            self._drop_unfinished(ahead)
+            raise
 
     def _ask_release(self) -> Attempt | bool:
         """Release by one plain call, as most are; else what the flow has to go on from."""
@@ -197,6 +207,11 @@ class Lease(Saves):
             self._drop()
             raise
         return ahead
+
+    def _drop_unfinished(self, ahead: Attempt | bool) -> None:
+        """Give up after an interruption between the plain call and the flow that follows it."""
+        if isinstance(ahead, Attempt) and not ahead.taken:
+            self._drop()
 
     def _release(self, ahead: Attempt | bool = False) -> Flow[None]:
         hold = self._hold
@@ -259,9 +274,14 @@ class Lease(Saves):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        ahead = self._done or self._ask_release()
-        if ahead is not True:
-            flow.run(self._leave(exc, ahead))
+        ahead: Attempt | bool = False
+        try:
+            ahead = self._done or self._ask_release()
+            if ahead is not True:
+                flow.run(self._leave(exc, ahead))
+        except BaseException:
+            self._drop_unfinished(ahead)
+            raise
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -273,9 +293,14 @@ class Lease(Saves):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        ahead = self._done or await self._aask_release()
-        if ahead is not True:
-            await flow.arun(self._leave(exc, ahead))
+        ahead: Attempt | bool = False
+        try:
+            ahead = self._done or await self._aask_release()
+            if ahead is not True:
+                await flow.arun(self._leave(exc, ahead))
+        except BaseException:
+            self._drop_unfinished(ahead)
+            raise
 
     def _leave(self, body_error: BaseException | None, ahead: Attempt | bool = False) -> Flow[None]:
         """Release at the end of a block: the body's error wins over ours, which is logged."""

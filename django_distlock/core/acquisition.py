@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import transactions
 from ..exceptions import (
@@ -132,7 +132,6 @@ class Acquisition:
         first = None
         if self._is_plain():
             backend, claim = self._backend, self._claim
-            answer = None
             try:
                 limit = flow.patience(backend, self._left)
                 answer = backend.call("try_acquire", claim, limit, name=claim.name)
@@ -141,7 +140,11 @@ class Acquisition:
                 first = Attempt(self._started, answer)
             except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
                 first = Attempt(self._started, error=error)
-        return flow.run(self.flow(first))
+        try:
+            return flow.run(self.flow(first))
+        except BaseException:
+            self._give_up(first)
+            raise
 
     async def arun(self) -> Lease:
         """Acquire as `run`, on the event loop."""
@@ -159,7 +162,17 @@ class Acquisition:
                 raise
             except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
                 first = Attempt(self._started, error=error)
-        return await flow.arun(self.flow(first))
+        try:
+            return await flow.arun(self.flow(first))
+        except BaseException:
+            self._give_up(first)
+            raise
+
+    def _give_up(self, first: Attempt | None) -> None:
+        """Have what was granted released in the background, if the flow was not yet told of it."""
+        if first is not None and not first.taken:
+            first.error = None  # it refers to the frame that has ``first``
+            abandon(self._backend, self._claim, self._place)
 
     def _is_plain(self) -> bool:
         """Tell whether the store is asked first, whatever comes of it; and begin to."""
@@ -179,10 +192,9 @@ class Acquisition:
         """Return the lease of a grant, unless somebody has to be told or it came too late."""
         valid_for = answer.valid_for
         deadline = self._started + valid_for - flow.drift(valid_for)
-        now = self._backend.clock()
-        if now >= deadline or lock_acquired.receivers or listeners:
+        if self._backend.clock() >= deadline or lock_acquired.receivers or listeners:
             return None
-        return self._leased(answer, deadline, now)
+        return self._leased(answer, deadline)
 
     # -- by a flow ---------------------------------------------------------------------------------
 
@@ -219,17 +231,23 @@ class Acquisition:
                 waited, reason = backend.clock() - started, str(error)
                 yield self._told(lock_failed, action="acquire", reason=reason, waited=waited)
             raise
-        now = backend.clock()
-        waited = now - started
-        if isinstance(answer, Refusal):
+        lease = None
+        try:  # no call comes before it: each is a place at which Python lets a signal's handler in
+            if not isinstance(answer, Refusal):
+                lease = self._leased(answer, answer.deadline)
+        except BaseException:
+            abandon(backend, claim, self._place)  # interrupted, and granted already
+            raise
+        if lease is None:
+            refusal = cast("Refusal", answer)
             if heard(lock_contended):
-                after = answer.remaining
+                waited, after = backend.clock() - started, refusal.remaining
                 yield self._told(lock_contended, waited=waited, retry_after=after)
-            raise self._refused(answer)
-        lease = self._leased(answer, answer.deadline, now)
+            raise self._refused(refusal)
         hold = lease._hold
         try:
             if heard(lock_acquired):
+                waited = hold.acquired - started
                 yield self._told(lock_acquired, hold, lease=lease, waited=waited)
         except GeneratorExit:
             lease._drop()
@@ -239,7 +257,7 @@ class Acquisition:
             raise
         return lease
 
-    def _leased(self, granted: Grant | Granted, deadline: float, now: float) -> Lease:
+    def _leased(self, granted: Grant | Granted, deadline: float) -> Lease:
         """Return the lease of a grant, which is watched from here on."""
         backend, lock = self._backend, self._lock
         hold = None
@@ -249,7 +267,7 @@ class Acquisition:
                 self._claim,
                 granted,
                 deadline=deadline,
-                acquired=now,
+                acquired=backend.clock(),
                 renewing=backend.conf.renew if lock.renew is UNSET else lock.renew,
                 max_hold=self._max_hold,
                 label=lock.label,
@@ -262,7 +280,6 @@ class Acquisition:
         except BaseException:
             if hold is not None:
                 hold.move(State.ACTIVE, State.RELEASED)
-            abandon(backend, self._claim, self._place)  # interrupted, and granted already
             raise
         return lease
 
@@ -282,10 +299,11 @@ class Acquisition:
             if mine.state is not State.ACTIVE or (mine.count == 0 and mine.deferred is None):
                 return None
             if reentrant or mine.deferred is not None:
-                mine.count += 1
+                lease = Lease(mine)
                 if not isinstance(self._me[0], asyncio.Future):
                     mine.mark()
-                return Lease(mine)
+                mine.count += 1  # last: what is interrupted before was not taken again
+                return lease
         raise AlreadyHeldError(
             "This thread or task holds the lock already and would wait for itself. Pass the lease "
             "to where it is needed, or use reentrant=True",

@@ -135,9 +135,12 @@ class Attempt:
     asked: float
     answer: Any = None
     error: BaseException | None = None
+    taken: bool = False
+    """Whether the flow has it; until then whoever made the call handles an interruption."""
 
     def result(self) -> Any:
         """Return the answer or raise the error, which is not kept: it refers to its frames."""
+        self.taken = True
         error, self.error = self.error, None
         if error is None:
             return self.answer

@@ -184,11 +184,11 @@ class Hold:
         newest mark: what a child acquires is not its sibling's.
         """
         number = next(_numbers)
-        self.marks.append(number)
         kept = _marks.get()
         if len(kept) > 8:  # those that are over go
             kept = tuple([mark for mark in kept if _is_active(mark[1]())])
         _marks.set((*kept, (number, weakref.ref(self))))
+        self.marks.append(number)
 
     def is_marked(self) -> bool:
         """Tell whether the calling thread's context has the newest mark; a task needs none."""
