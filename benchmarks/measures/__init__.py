@@ -19,8 +19,8 @@ from .views import views
 __all__ = ["MEASURES"]
 
 MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
-    "engine": engine,
     "pairs": pairs,
+    "engine": engine,
     "handover": handover,
     "fairness": fairness,
     "failing": failing,
