@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -165,52 +166,41 @@ class Lease(Saves):
         when it was released before, LockBackendError when the store failed (call it again, or
         leave the lock to its ttl: it is not renewed any more).
         """
-        ahead: Attempt | bool = False
-        try:
-            ahead = self._ask_release()
-            if ahead is not True:
-                flow.run(self._release(ahead))
-        except BaseException:
-            self._drop_unfinished(ahead)
-            raise
+        self._end(self._release)
 
     async def arelease(self) -> None:
         """Release as `release`."""
-        ahead: Attempt | bool = False
+        await self._aend(self._release)
+
+    def _end(self, rest: Callable[[Attempt | bool], Flow[None]]) -> None:
+        """Release by one plain call, as most are; else by ``rest``, told what that has come to."""
+        ahead: Attempt | bool | None = None
         try:
-            ahead = await self._aask_release()
-            if ahead is not True:
-                await flow.arun(self._release(ahead))
+            ahead = False if self._done else ask_release(self._hold)
+            if ahead is True:
+                self._done = True
+            else:
+                flow.run(rest(ahead))
         except BaseException:
             self._drop_unfinished(ahead)
             raise
 
-    def _ask_release(self) -> Attempt | bool:
-        """Release by one plain call, as most are; else what the flow has to go on from."""
-        if self._done:
-            return False
+    async def _aend(self, rest: Callable[[Attempt | bool], Flow[None]]) -> None:
+        """Release as `_end`, on the event loop."""
+        ahead: Attempt | bool | None = None
         try:
-            ahead = ask_release(self._hold)
-            self._done = ahead is True
+            ahead = False if self._done else await aask_release(self._hold)
+            if ahead is True:
+                self._done = True
+            else:
+                await flow.arun(rest(ahead))
         except BaseException:
-            self._drop()  # interrupted: whoever asked for the release has gone
+            self._drop_unfinished(ahead)
             raise
-        return ahead
 
-    async def _aask_release(self) -> Attempt | bool:
-        if self._done:
-            return False
-        try:
-            ahead = await aask_release(self._hold)
-            self._done = ahead is True
-        except BaseException:
-            self._drop()
-            raise
-        return ahead
-
-    def _drop_unfinished(self, ahead: Attempt | bool) -> None:
-        """Give up after an interruption between the plain call and the flow that follows it."""
-        if isinstance(ahead, Attempt) and not ahead.taken:
+    def _drop_unfinished(self, ahead: Attempt | bool | None) -> None:
+        """Give up after an interruption of the plain call, or before a flow has gone on from it."""
+        if ahead is None or (isinstance(ahead, Attempt) and not ahead.taken):
             self._drop()
 
     def _release(self, ahead: Attempt | bool = False) -> Flow[None]:
@@ -274,14 +264,8 @@ class Lease(Saves):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        ahead: Attempt | bool = False
-        try:
-            ahead = self._done or self._ask_release()
-            if ahead is not True:
-                flow.run(self._leave(exc, ahead))
-        except BaseException:
-            self._drop_unfinished(ahead)
-            raise
+        if not self._done:  # released or handed over in the body, on purpose
+            self._end(partial(self._leave, exc))
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -293,14 +277,8 @@ class Lease(Saves):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        ahead: Attempt | bool = False
-        try:
-            ahead = self._done or await self._aask_release()
-            if ahead is not True:
-                await flow.arun(self._leave(exc, ahead))
-        except BaseException:
-            self._drop_unfinished(ahead)
-            raise
+        if not self._done:
+            await self._aend(partial(self._leave, exc))
 
     def _leave(self, body_error: BaseException | None, ahead: Attempt | bool = False) -> Flow[None]:
         """Release at the end of a block: the body's error wins over ours, which is logged."""

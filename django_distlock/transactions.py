@@ -92,9 +92,6 @@ def open_transactions() -> tuple[list[Block], bool]:
 
 def any_open() -> bool:
     """Tell whether this thread may have a transaction open, at less cost than which."""
-    own = getattr(getattr(connections, "_connections", None), "_storage", None)
-    if type(own) is threading.local and not own.__dict__ and asyncio._get_running_loop() is None:
-        return False
     for connection in _of_this_thread():
         if connection.in_atomic_block:
             return True

@@ -1,8 +1,8 @@
 """One acquisition of a lock, from its options to the lease.
 
-Most locks are free, and held by nobody of this process: then one plain call to the store does it.
-What needs more than that (a wait, an own hold, an open transaction, receivers of signals) is the
-flow's, which goes on from what that call has come to.
+Most locks are free, and this process does not hold them: one plain call to the store acquires them.
+Whatever needs more (a wait, a nested acquisition, an open transaction, receivers of signals) is up
+to the flow, which continues from the outcome of that call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..exceptions import (
 )
 from ..handler import locks
 from ..lease import Lease
-from ..signals import Tell, heard, listeners, lock_acquired, lock_contended, lock_failed
+from ..signals import Tell, heard, lock_acquired, lock_contended, lock_failed
 from ..transactions import Ask, is_pending, open_transactions
 from . import flow, held
 from .durations import UNSET, Duration, Unset, Wait, check_ttl
@@ -68,7 +68,7 @@ class Options(Protocol):
 
 
 class Acquisition:
-    """One acquisition within ``left`` seconds of a wait of ``patience`` seconds (None: for ever).
+    """One acquisition within ``left`` seconds of a wait of ``patience`` seconds (None: no limit).
 
     As a new owner, or as the ``owner`` that may hold it already and was handed to us.
     """
@@ -189,10 +189,10 @@ class Acquisition:
         return True
 
     def _at_once(self, answer: Grant) -> Lease | None:
-        """Return the lease of a grant, unless somebody has to be told or it came too late."""
+        """Return the lease of a grant, unless a receiver waits for it or it came too late."""
         valid_for = answer.valid_for
         deadline = self._started + valid_for - flow.drift(valid_for)
-        if self._backend.clock() >= deadline or lock_acquired.receivers or listeners:
+        if self._backend.clock() >= deadline or heard(lock_acquired):
             return None
         return self._leased(answer, deadline)
 
@@ -275,8 +275,7 @@ class Acquisition:
             )
             lease = Lease(hold)
             watchdog.watch(hold)
-            if logger.isEnabledFor(logging.DEBUG):
-                logger.debug("Acquired lock %.200r of alias %r", self._claim.name, lock.using)
+            logger.debug("Acquired lock %.200r of alias %r", self._claim.name, lock.using)
         except BaseException:
             if hold is not None:
                 hold.move(State.ACTIVE, State.RELEASED)

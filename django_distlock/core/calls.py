@@ -56,9 +56,9 @@ class Calls:
     async def acall(self, verb: str, *args: Any, name: str | None = None) -> Any:
         """Call a primitive's async twin, or the primitive itself off the event loop."""
         twin = getattr(self, f"a{verb}", None)
-        if twin is None and self.never_blocks:
-            return self.call(verb, *args, name=name)
         if twin is None:
+            if self.never_blocks:
+                return self.call(verb, *args, name=name)
             return await self.off_loop(functools.partial(self.call, verb, *args, name=name))
         try:
             return await twin(*args)

@@ -200,11 +200,10 @@ def acquire(
                 limit = patience(store, left)
                 try:
                     asking = True
-                    if first is None:
+                    if first is None or first.taken:
                         answer = yield Call(store, "try_acquire", (claim, limit), claim.name)
                     else:
-                        ahead, first = first, None
-                        answer = ahead.result()
+                        answer = first.result()
                     asking = False
                 except StoreConflictError as error:
                     conflicts += 1
@@ -322,11 +321,10 @@ def insist(
     sleeps: Iterator[float] | None = None
     while True:
         try:
-            if first is None:
+            if first is None or first.taken:
                 answer = yield Call(store, verb, (claim,), claim.name)
             else:
-                ahead, first = first, None
-                answer = ahead.result()
+                answer = first.result()
             return answer or (verb == "release" and sleeps is not None)
         except StoreConflictError:
             sleeps = sleeps or iter(AFTER_CONFLICT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..exceptions import LockBackendError, LockNotHeldError
-from ..signals import Tell, heard, listeners, lock_failed, lock_released, lock_renewed
+from ..signals import Tell, heard, lock_failed, lock_released, lock_renewed
 from ..transactions import Block, Ending, any_open, may_be_elsewhere
 from . import flow
 from .flow import Attempt, Flow, drift
@@ -89,15 +89,14 @@ async def aask_release(hold: Hold) -> Attempt | bool:
 
 
 def _answered(hold: Hold, ours: bool) -> Attempt | bool:
-    if not ours or lock_released.receivers or listeners:
+    if not ours or heard(lock_released):
         return Attempt(0.0, ours)
-    hold.move(State.RELEASING, State.RELEASED)
-    if logger.isEnabledFor(logging.DEBUG):
-        _said(hold)
+    _ended(hold)
     return True
 
 
-def _said(hold: Hold) -> None:
+def _ended(hold: Hold) -> None:
+    hold.move(State.RELEASING, State.RELEASED)
     logger.debug("Released lock %.200r of alias %r", hold.claim.name, hold.backend.alias)
 
 
@@ -146,8 +145,7 @@ def send_release(
         if hold.lose("it expired or was forced", before=State.RELEASING):
             raise hold.lost_error()
         return  # given up meanwhile: the other one of two releases found it
-    hold.move(State.RELEASING, State.RELEASED)
-    _said(hold)
+    _ended(hold)
     if heard(lock_released):
         yield hold.tell(lock_released, held_for=hold.held_for())
 
