@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from .core import flow
+from .core.blocks import Guard, Leave, leave_all
 from .core.durations import UNSET, Wait, check_wait
 from .core.flow import Flow
-from .core.guard import Guard, Leave, leave_all
 from .decorators import Contention, Decorates, Name, check_contention
 from .exceptions import InvalidLockError
 from .handler import locks

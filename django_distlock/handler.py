@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from .backends.base import BaseLockBackend
 from .conf import DEFAULTS, parse
-from .core import held
+from .core import registry
 from .core.watchdog import worker_of
 from .core.worker import LAST
 from .exceptions import InvalidLockBackendError
@@ -179,7 +179,7 @@ class LockHandler(_Handler):
             self.__dict__.pop("settings", None)
 
     def _close(self, backend: BaseLockBackend) -> None:
-        for hold in list(held.every(backend)):
+        for hold in list(registry.every(backend)):
             hold.lose("its alias was closed, or the DISTLOCKS setting changed")
         worker_of(backend).close()
         backend.close()

@@ -12,8 +12,7 @@ from typing import Any, NoReturn, Self
 from .core import flow
 from .core.durations import Duration, check_ttl, check_wait
 from .core.flow import Attempt, Flow
-from .core.held import Hold, State
-from .core.upkeep import aask_release, ask_release, free, keep_until_ended, renew_hold, send_release
+from .core.hold import Hold, State
 from .core.values import Claim, Grant
 from .core.watchdog import abandon, watchdog
 from .core.worker import callbacks
@@ -153,7 +152,7 @@ class Lease(Saves):
             longest = hold.backend.longest_ttl
             ttl = check_ttl(ttl, name=self.name, alias=self.alias, longest=longest)
         self.check()
-        if not (yield from renew_hold(hold, ttl)):
+        if not (yield from hold.renew(ttl)):
             raise self._hold.lost_error()
 
     # -- release -----------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ class Lease(Saves):
         """Release by one plain call, as most are; else by ``rest``, told what that has come to."""
         ahead: Attempt | bool | None = None
         try:
-            ahead = False if self._done else ask_release(self._hold)
+            ahead = False if self._done else self._hold.release_now()
             if ahead is True:
                 self._done = True
             else:
@@ -189,7 +188,7 @@ class Lease(Saves):
         """Release as `_end`, on the event loop."""
         ahead: Attempt | bool | None = None
         try:
-            ahead = False if self._done else await aask_release(self._hold)
+            ahead = False if self._done else await self._hold.arelease_now()
             if ahead is True:
                 self._done = True
             else:
@@ -206,7 +205,7 @@ class Lease(Saves):
     def _release(self, ahead: Attempt | bool = False) -> Flow[None]:
         hold = self._hold
         if isinstance(ahead, Attempt):
-            yield from self._finish(send_release(hold, first=ahead))
+            yield from self._finish(hold.finish_release(first=ahead))
             return
         if self._done:
             self._not_held()
@@ -223,7 +222,7 @@ class Lease(Saves):
         if hold.count <= 1 and hold.deferred is None and judged:
             yield from self._finish(self._defer_and_free())
         else:
-            yield from self._finish(free(hold))
+            yield from self._finish(hold.release())
 
     def _finish(self, release: Flow[None]) -> Flow[None]:
         try:
@@ -237,12 +236,12 @@ class Lease(Saves):
 
     def _defer_and_free(self) -> Flow[None]:
         yield Ask(self._defer)
-        yield from free(self._hold)
+        yield from self._hold.release()
 
     def _defer(self) -> None:
         blocks, by_hand = open_transactions()
         if blocks:
-            keep_until_ended(self._hold, blocks)
+            self._hold.keep_until_ended(blocks)
         elif by_hand:
             # The end of a transaction begun by hand is told by nobody, so it is not waited for.
             logger.warning(
@@ -379,7 +378,7 @@ class Lease(Saves):
             label=label,
         )
         lease = cls(hold)
-        if not (yield from renew_hold(hold, None)):
+        if not (yield from hold.renew(None)):
             raise hold.lost_error()
         watchdog.watch(hold)
         if heard(lock_attached):

@@ -18,9 +18,9 @@ from typing import (
 
 from .core import flow
 from .core.acquisition import Acquisition
+from .core.blocks import Guard
 from .core.durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .core.flow import Flow
-from .core.guard import Guard
 from .core.names import check_label, check_name, label_of
 from .core.values import LockInfo
 from .decorators import Contention, Decorates, Name, check_contention, check_filled, fill

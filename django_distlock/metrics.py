@@ -15,7 +15,7 @@ from typing import Any, Literal
 from django.dispatch import Signal
 
 from . import signals
-from .core import held
+from .core import registry
 from .core.text import shown
 from .signals import (
     Tell,
@@ -94,7 +94,7 @@ def listen(listener: Listener) -> Callable[[], None]:
 
 def held_now() -> Mapping[tuple[str, str], int]:
     """Return how many leases this process holds, by alias and label."""
-    return Counter((hold.backend.alias, label_of(hold.label)) for hold in held.every())
+    return Counter((hold.backend.alias, label_of(hold.label)) for hold in registry.every())
 
 
 def label_of(label: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from django.core.checks import CheckMessage
 
 from ..conf import AliasConf, OptionSpec, parse_options
-from ..core import cleaning, clock, flow
+from ..core import cleaning, clock, flow, registry
 from ..core.backoff import Backoff
 from ..core.calls import Calls
 from ..core.durations import MAX_TTL, Duration
@@ -161,11 +161,16 @@ class BaseLockBackend(Calls):
 
         A store that keeps locks for as long as a session lives knows this: when it has not heard
         of its session for too long, or knows that it ended, its leases are lost. None: the ttl
-        alone counts. Asked at each check of a lease, so it asks nobody; see also `losses.tell`.
+        alone counts. Asked at each check of a lease, so it asks nobody; see also `notice_losses`.
         ``foreseen`` asks what it will be if all goes on as it does now: with a connection that
         stands, by which the session is kept, the ttl alone counts.
         """
         return None
+
+    def notice_losses(self) -> None:
+        """Note which leases are lost: for a store to call when `sure_until` has changed."""
+        for hold in registry.every(self):
+            hold.lapse()
 
     def place(self) -> object:
         """Return where the locks of now are kept; work in the background is bound to it.

@@ -26,12 +26,12 @@ from ..handler import locks
 from ..lease import Lease
 from ..signals import Tell, heard, lock_acquired, lock_contended, lock_failed
 from ..transactions import Ask, is_pending, open_transactions
-from . import flow, held
+from . import flow
 from .durations import UNSET, Duration, Unset, Wait, check_ttl
 from .flow import Attempt, Flow, Granted
-from .held import Hold, State
+from .hold import Hold, State
 from .holder import this_note
-from .upkeep import free, renew_hold
+from .registry import find, mark, of_same_flow, party
 from .values import Claim, Grant, Note, Refusal
 from .watchdog import abandon, watchdog
 
@@ -109,7 +109,7 @@ class Acquisition:
                 alias=lock.using,
             )
         owner = owner or secrets.token_bytes(16).hex()
-        self._me = held.party()
+        self._me = party()
         self._claim = Claim(name, backend.key(name), owner, ttl, self._note(name))
 
     def _longest_hold(self) -> float | None:
@@ -179,7 +179,7 @@ class Acquisition:
         backend, left = self._backend, self._left
         if (
             is_pending()
-            or held.find(backend, self._claim.key, self._me) is not None
+            or find(backend, self._claim.key, self._me) is not None
             or backend.conf.in_transaction == "error"
             or ((left is None or left > 0) and backend.is_contended(self._claim))
         ):
@@ -202,7 +202,7 @@ class Acquisition:
         """Return the flow that acquires; ``first`` is what the plain call has come to."""
         backend, claim = self._backend, self._claim
         if first is None:
-            mine = held.find(backend, claim.key, self._me)
+            mine = find(backend, claim.key, self._me)
             if is_pending():
                 kept = yield Ask(lambda: transactions.kept((id(backend), claim.key)))
                 # By the transaction, whichever of its tasks or threads is asking.
@@ -253,7 +253,7 @@ class Acquisition:
             lease._drop()
             raise
         except BaseException:
-            yield from free(hold)
+            yield from hold.release()
             raise
         return lease
 
@@ -290,7 +290,7 @@ class Acquisition:
         """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
         # The store is asked, for a rolled-back test, a flush or a forced release may have taken
         # the lock away without this process having noticed.
-        if mine.lapse() or not (yield from renew_hold(mine, None)):
+        if mine.lapse() or not (yield from mine.renew(None)):
             return None
         given = self._lock.reentrant
         reentrant = mine.backend.conf.reentrant if given is UNSET else given
@@ -300,7 +300,7 @@ class Acquisition:
             if reentrant or mine.deferred is not None:
                 lease = Lease(mine)
                 if not isinstance(self._me[0], asyncio.Future):
-                    mine.mark()
+                    mark(mine)
                 mine.count += 1  # last: what is interrupted before was not taken again
                 return lease
         raise AlreadyHeldError(
@@ -327,7 +327,7 @@ class Acquisition:
         message = f"Held by {holder}" if holder else "Held"
         if refusal.remaining is not None:
             message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
-        if relative := held.of_same_flow(backend, self._claim.key):
+        if relative := of_same_flow(backend, self._claim.key):
             message += (
                 f". It is {relative.party()!r} of the same chain of calls, which may be waiting "
                 "for you: pass the lease instead of acquiring again"

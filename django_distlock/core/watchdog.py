@@ -17,16 +17,19 @@ import warnings
 import weakref
 from collections import defaultdict
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..backends.base import BaseLockBackend
 from ..signals import heard, lock_failed, lock_renewed
 from . import clock
 from .clock import Clock
 from .flow import drift
-from .held import Hold, Index, State, take_dropped
+from .registry import Index, take_dropped
 from .values import Claim, Note
 from .worker import Worker, begin, close_connections, events
+
+if TYPE_CHECKING:
+    from .hold import Hold
 
 __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 
@@ -127,7 +130,7 @@ def _held(entry: Entry) -> Hold | None:
     ref, index, claim, alias, renewing = entry
     hold = ref()
     if hold is not None:
-        return hold if hold.state is State.ACTIVE else None
+        return hold if hold.is_active() else None
     # Found here, not by a finalizer: in those an interruption is lost.
     if take_dropped(index) and renewing:
         try:
@@ -269,7 +272,7 @@ class Watchdog:
         holds = []
         for hold in filter(None, (ref() for ref in refs)):
             # A release that failed while this waited its turn has ended the renewals.
-            if hold.state is State.ACTIVE and hold.renewing and hold.place == place:
+            if hold.is_active() and hold.renewing and hold.place == place:
                 holds.append(hold)
             else:
                 hold.in_flight = False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..core import flow, held
+from ..core import flow, registry
 from ..core.flow import Flow
-from ..core.held import Hold
+from ..core.hold import Hold
 from ..exceptions import LockNotHeldError
 from ..handler import locks
 from ..lease import Lease
@@ -54,7 +54,7 @@ def _of(lease: Lease) -> Hold:
 
 def _named(name: str, using: str) -> Hold:
     backend = locks[using]
-    here = {hold.claim.name: hold for hold in held.every(backend) if not hold.lapse()}
+    here = {hold.claim.name: hold for hold in registry.every(backend) if not hold.lapse()}
     if name not in here:
         names = ", ".join(map(repr, sorted(here))) or "nothing"
         raise LockNotHeldError(f"This process holds {names} of it", name=name, alias=using)

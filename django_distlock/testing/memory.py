@@ -9,10 +9,9 @@ from typing import ClassVar
 
 from ..backends.locmem import LocMemBackend, _Space
 from ..conf import AliasConf
-from ..core import flow, held
+from ..core import flow, registry
 from ..core.clock import now
-from ..core.held import Hold
-from ..core.upkeep import renew_hold
+from ..core.hold import Hold
 from ..core.values import Claim, Grant, LockInfo, Refusal
 from ..core.watchdog import PART, wants_renewal, watchdog
 
@@ -82,7 +81,7 @@ class MemoryBackend(LocMemBackend):
             for row in self._space.rows.values():
                 row.acquired -= seconds
                 row.expires -= seconds
-            holds = list(held.every(self))
+            holds = list(registry.every(self))
             for hold in holds:
                 hold.acquired -= seconds
                 hold.deadline -= seconds
@@ -93,16 +92,16 @@ class MemoryBackend(LocMemBackend):
     def _look_at(self, hold: Hold) -> None:
         """Do what the watchdog would at its next look, which is too late now."""
         due = hold.deadline - self.clock() < hold.claim.ttl * (1 - 1 / PART)
-        if not due or not wants_renewal(hold, self.clock()) or flow.run(renew_hold(hold, None)):
+        if not due or not wants_renewal(hold, self.clock()) or flow.run(hold.renew(None)):
             watchdog.watch(hold)
 
     def shortest_renewal(self) -> float | None:
         """Return how long the watchdog lets pass until the first renewal; None without any."""
-        return min((h.claim.ttl / PART for h in held.every(self) if h.renewing), default=None)
+        return min((h.claim.ttl / PART for h in registry.every(self) if h.renewing), default=None)
 
 
 def _finish_renewals(backend: MemoryBackend) -> None:
     """Wait for the renewals under way, which counted from the time before."""
     end = now() + 1.0
-    while any(hold.in_flight for hold in held.every(backend)) and now() < end:
+    while any(hold.in_flight for hold in registry.every(backend)) and now() < end:
         time.sleep(0.001)

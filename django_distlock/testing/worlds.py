@@ -21,8 +21,8 @@ from asgiref.sync import sync_to_async
 
 from ..backends.base import BaseLockBackend
 from ..core import flow
+from ..core.blocks import Guard
 from ..core.durations import UNSET, Duration, Wait
-from ..core.guard import Guard
 from ..core.values import Cleaned, LockInfo
 from ..core.worker import close_connections
 from ..lease import Lease

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_distlock.core.held import Hold
+from django_distlock.core.hold import Hold
 
 from .tools import HandWatchdog, UnitBackend, VirtualClock, drain, make_hold
 

@@ -12,7 +12,7 @@ import pytest
 
 from django_distlock import Lease, LeaseLostError, Lock, lock, lock_all
 from django_distlock.core import blocks
-from django_distlock.core.cancel import CancelScope
+from django_distlock.core.blocks import CancelScope
 from django_distlock.signals import lock_acquired
 
 from .tools import LIMIT, Down, UnitBackend, eventually, make_hold

@@ -10,7 +10,7 @@ import pytest
 
 from django_distlock import Lease, lock
 from django_distlock.core import clock
-from django_distlock.core.held import take_dropped
+from django_distlock.core.registry import take_dropped
 from django_distlock.core.watchdog import watchdog
 from django_distlock.core.worker import events
 

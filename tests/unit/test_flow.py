@@ -22,7 +22,7 @@ from django_distlock.core.values import Bound, Grant, Refusal
 from django_distlock.exceptions import LockBackendError, StoreConflictError
 
 from .steps import CLAIM, TTL, ByHand, NoStore
-from .test_held import Transaction
+from .test_registry import Transaction
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["", "ahead"])

@@ -13,11 +13,9 @@ import pytest
 
 import django_distlock
 from django_distlock import lock
-from django_distlock.core import blocks
-from django_distlock.core import held as registry
+from django_distlock.core import blocks, registry
 from django_distlock.core.backoff import delays
-from django_distlock.core.blocks import innermost
-from django_distlock.core.guard import Guard
+from django_distlock.core.blocks import Guard, innermost
 from django_distlock.core.watchdog import watchdog
 from django_distlock.signals import lock_acquired, lock_released
 

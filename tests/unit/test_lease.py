@@ -20,7 +20,7 @@ from django_distlock import (
     lock,
 )
 from django_distlock.core.flow import drift
-from django_distlock.core.held import State
+from django_distlock.core.hold import State
 
 from .tools import (
     Conflict,

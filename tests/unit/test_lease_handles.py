@@ -20,8 +20,8 @@ from django_distlock import (
 )
 from django_distlock.core.flow import drift
 
-from .test_held import Transaction
 from .test_lease import take
+from .test_registry import Transaction
 from .tools import Down, UnitBackend, VirtualClock, drain, eventually, in_thread, opened
 
 # -- adopting --------------------------------------------------------------------------------------

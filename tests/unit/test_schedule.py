@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_distlock.core.held import Hold, State
+from django_distlock.core.hold import Hold, State
 from django_distlock.core.watchdog import PART, Schedule, wants_renewal
 
-from .test_held import Transaction
+from .test_registry import Transaction
 from .tools import HandWatchdog, UnitBackend, VirtualClock, in_thread, make_hold, opened
 
 # -- the schedule ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_distlock.core.flow import drift
-from django_distlock.core.held import State
+from django_distlock.core.hold import State
 from django_distlock.core.watchdog import PART, STEPS
 
 from .stage import TTL, Stage

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from django_distlock.core.flow import drift, run
-from django_distlock.core.held import State
-from django_distlock.core.upkeep import free, renew_hold
+from django_distlock.core.hold import State
 from django_distlock.core.watchdog import worker_of
 from django_distlock.exceptions import LockBackendError
 from django_distlock.lease import Lease
 from django_distlock.signals import lock_renewed
 
 from .stage import TTL, Stage
-from .test_held import Transaction
+from .test_registry import Transaction
 from .tools import (
     LIMIT,
     Down,
@@ -32,8 +31,8 @@ from .tools import (
 def test_an_explicit_renewal_that_crosses_ours_is_kept_alive(
     stage: Stage, ttl: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # `renew_hold` tells the process's own watchdog, which has another clock; here, the stage's.
-    monkeypatch.setattr("django_distlock.core.upkeep.watchdog", stage.dog)
+    # `Hold.renew` tells the process's own watchdog, which has another clock; here, the stage's.
+    monkeypatch.setattr("django_distlock.core.hold.watchdog", stage.dog)
     # Which of the two came last in the store nobody knows, so the lease counts on the shorter. It
     # has to be renewed before that is over.
     hold = stage.take(ttl=TTL)
@@ -41,7 +40,7 @@ def test_an_explicit_renewal_that_crosses_ours_is_kept_alive(
     stage.clock.advance(TTL / 3)
     stage.dog.look()
     assert gate.entered.wait(LIMIT)
-    assert run(renew_hold(hold, ttl))
+    assert run(hold.renew(ttl))
     assert hold.deadline <= stage.clock() + min(ttl, TTL)
     gate.open.set()
     drain(stage.backend)
@@ -60,7 +59,7 @@ def test_a_release_that_crosses_a_renewal_is_no_loss(
     stage.clock.advance(TTL / 3)
     stage.dog.look()
     assert gate.entered.wait(LIMIT)
-    run(free(hold))
+    run(hold.release())
     gate.open.set()
     drain(stage.backend)
     assert hold.state is State.RELEASED
@@ -71,7 +70,7 @@ def test_a_release_that_crosses_a_renewal_is_no_loss(
 
 def test_nothing_is_renewed_after_its_release(stage: Stage) -> None:
     hold = stage.take(ttl=TTL)
-    run(free(hold))
+    run(hold.release())
     stage.clock.advance(TTL)
     stage.dog.look()
     drain(stage.backend)
@@ -81,7 +80,7 @@ def test_nothing_is_renewed_after_its_release(stage: Stage) -> None:
 def test_nothing_is_renewed_whose_release_failed_while_its_renewal_waited_its_turn(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_distlock.core.upkeep.watchdog", stage.dog)
+    monkeypatch.setattr("django_distlock.core.hold.watchdog", stage.dog)
     first, second = stage.take("first", ttl=TTL), stage.take("second", ttl=TTL)
     waiting: list[Callable[[], None]] = []
     monkeypatch.setattr(worker_of(stage.backend), "submit", waiting.append)
@@ -89,7 +88,7 @@ def test_nothing_is_renewed_whose_release_failed_while_its_renewal_waited_its_tu
     stage.dog.look()  # both are handed to the worker, which is busy
     stage.backend.before["release"].append(Down("no answer"))
     with pytest.raises(LockBackendError):
-        run(free(first))
+        run(first.release())
     (job,) = waiting
     job()
     assert [name for verb, name in stage.backend.calls if verb == "renew"] == ["second"]

@@ -16,7 +16,7 @@ import pytest
 from django_distlock import Lease, LeaseLostError, lock
 from django_distlock.conf import AliasConf
 from django_distlock.core import blocks, threads, watchdog
-from django_distlock.core.held import Hold, State
+from django_distlock.core.hold import Hold, State
 from django_distlock.core.watchdog import Watchdog, abandon, worker_of
 from django_distlock.handler import locks
 

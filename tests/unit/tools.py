@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.conf import AliasConf
-from django_distlock.core.held import Hold
+from django_distlock.core.hold import Hold
 from django_distlock.core.values import Claim, Grant, LockInfo, Refusal
 from django_distlock.core.watchdog import Watchdog, worker_of
 from django_distlock.core.worker import callbacks, events

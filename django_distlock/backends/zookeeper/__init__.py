@@ -8,7 +8,6 @@ from typing import ClassVar, TypeVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...core import losses
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
@@ -65,7 +64,7 @@ class ZooKeeperBackend(Looking):
     def _begin(self) -> None:
         self._places = Places()
         self._keeper = Keeper(
-            self.alias, self.facts.base, self.clock, self._places, lambda: losses.tell(self)
+            self.alias, self.facts.base, self.clock, self._places, self.notice_losses
         )
         self._session = Session(self.alias, self.facts, self.clock, self._keeper.wake)
         self._keeper.session = self._session

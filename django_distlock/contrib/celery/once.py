@@ -14,7 +14,7 @@ from celery.utils import uuid
 from celery.utils.time import maybe_make_aware
 
 from ...core import flow
-from ...core.held import State
+from ...core.hold import State
 from ...exceptions import AlreadyHeldError, LockError, LockNotAcquiredError
 from ...handler import locks
 from ...lease import Lease

@@ -15,7 +15,7 @@ from celery.exceptions import Reject, Retry
 
 from ...core import flow
 from ...core.durations import MIN_TTL
-from ...core.held import State
+from ...core.hold import State
 from ...current import running_under
 from ...decorators import done
 from ...exceptions import (

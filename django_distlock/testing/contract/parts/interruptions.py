@@ -20,7 +20,7 @@ import pytest
 
 from .... import Lock, lock_all
 from ....core import clock
-from ....core.guard import Guard
+from ....core.blocks import Guard
 from ....core.worker import Worker
 from ...worlds import TaskWorld
 from ..base import ContractBase, applies_to_all, lacks

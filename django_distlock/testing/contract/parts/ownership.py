@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from .... import Lease, LeaseLostError, LockNotHeldError
+from ....core.blocks import Guard
 from ....core.flow import Call
-from ....core.guard import Guard
 from ....core.values import Grant, Refusal
 from ...taps import tap
 from ...worlds import World

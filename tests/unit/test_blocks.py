@@ -19,10 +19,9 @@ from django_distlock import (
     LockTimeoutError,
     lock,
 )
-from django_distlock.core import blocks
-from django_distlock.core import held as registry
+from django_distlock.core import blocks, registry
 from django_distlock.core.blocks import forget, innermost, push
-from django_distlock.core.held import party
+from django_distlock.core.registry import party
 
 from .tools import LIMIT, UnitBackend, in_thread
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from django_distlock.core import held, losses
-from django_distlock.core.held import Hold, State, every, find, of_same_flow
+from django_distlock.core import hold as hold_module
+from django_distlock.core import registry
+from django_distlock.core.hold import Hold, State
+from django_distlock.core.registry import every, find, of_same_flow
 from django_distlock.core.values import Claim
 from django_distlock.exceptions import LeaseLostError
 
@@ -87,7 +89,7 @@ def test_whoever_sees_a_loss_sees_its_reason(backend: UnitBackend) -> None:
     seen: list[str] = []
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename == held.__file__ and hold.state is State.LOST:
+        if frame.f_code.co_filename == hold_module.__file__ and hold.state is State.LOST:
             sys.settrace(None)
             seen.append(str(hold.lost_error()))
             sys.settrace(trace)
@@ -180,11 +182,11 @@ def test_a_thread_that_has_ended_holds_nothing_any_more(backend: UnitBackend) ->
 
 def test_a_new_thread_with_the_id_of_an_old_one_is_another_holder(backend: UnitBackend) -> None:
     hold = in_thread(lambda: make_hold(backend, "a"))
-    me, flow, _ = held.party()
+    me, flow, _ = registry.party()
     hold.flow = flow
     # As if the old thread's object had lain where this thread's object lies.
-    ref = next(ref for ref in held._registry.values() if ref() is hold)
-    held._registry[(id(backend), hold.claim.key, id(me), flow)] = ref
+    ref = next(ref for ref in registry._registry.values() if ref() is hold)
+    registry._registry[(id(backend), hold.claim.key, id(me), flow)] = ref
     assert find(backend, hold.claim.key) is None
     assert not mine(hold)
 
@@ -255,11 +257,11 @@ def test_listing_goes_on_while_others_acquire(backend: UnitBackend) -> None:
 
 
 def test_a_hold_of_another_task_or_thread_of_the_same_chain_is_told(backend: UnitBackend) -> None:
-    held.party()
-    flow = held._flow.get()
+    registry.party()
+    flow = registry._flow.get()
 
     def elsewhere() -> Hold:
-        held._flow.set(flow)  # as asgiref carries it to the thread of `sync_to_async`
+        registry._flow.set(flow)  # as asgiref carries it to the thread of `sync_to_async`
         return make_hold(backend, "a")
 
     hold = in_thread(elsewhere)
@@ -274,25 +276,25 @@ def test_a_hold_of_another_task_or_thread_of_the_same_chain_is_told(backend: Uni
 
 def test_the_registry_does_not_grow(backend: UnitBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
-    monkeypatch.setattr(held, "_bound", 64)  # whatever tests before have left to be swept
+    monkeypatch.setattr(registry, "_bound", 64)  # whatever tests before have left to be swept
     kept = [make_hold(backend, f"kept {number}") for number in range(10)]
     for number in range(500):
         make_hold(backend, f"name {number}").move(State.ACTIVE, to=State.RELEASED)
     drain(backend)
-    living = sum(ref() is not None for ref in held._registry.values())
-    assert len(held._registry) <= max(64, 2 * living) + 1
+    living = sum(ref() is not None for ref in registry._registry.values())
+    assert len(registry._registry) <= max(64, 2 * living) + 1
     assert all(find(backend, hold.claim.key) is hold for hold in kept)
 
 
 def test_the_registry_gives_back_the_memory_of_a_peak(backend: UnitBackend) -> None:
     gc.collect()
-    held._sweep()
-    before = sys.getsizeof(held._registry)
+    registry._sweep()
+    before = sys.getsizeof(registry._registry)
     kept = [make_hold(backend, f"kept {number}") for number in range(5000)]
-    peak = sys.getsizeof(held._registry)
+    peak = sys.getsizeof(registry._registry)
     for hold in kept[10:]:
         hold.move(State.ACTIVE, to=State.RELEASED)
-    assert sys.getsizeof(held._registry) - before < (peak - before) / 5
+    assert sys.getsizeof(registry._registry) - before < (peak - before) / 5
     assert all(find(backend, hold.claim.key) is hold for hold in kept[:10])
 
 
@@ -327,7 +329,7 @@ def test_a_hold_is_lost_when_its_store_is_not_sure_of_it(backend: UnitBackend) -
     assert "session" in hold.reason
     until[other.claim.name] = now
     states = []
-    for who in (object(), backend):
-        losses.tell(who)
+    for who in (UnitBackend(backend.alias, backend.conf), backend):
+        who.notice_losses()
         states.append(other.state)
     assert states == [State.ACTIVE, State.LOST]

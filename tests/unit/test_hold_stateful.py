@@ -20,8 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from django_distlock.core import watchdog
 from django_distlock.core.flow import drift, run
-from django_distlock.core.held import Hold, State
-from django_distlock.core.upkeep import free, renew_hold
+from django_distlock.core.hold import Hold, State
 from django_distlock.core.values import Claim, Grant
 from django_distlock.core.worker import Worker
 from django_distlock.exceptions import LockBackendError, LockNotHeldError
@@ -108,7 +107,7 @@ class Upkeep(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.store = cast("Store", self.stack.enter_context(opened(Store, clock=self.clock)))
         self.dog = HandWatchdog(self.clock)
-        self.stack.enter_context(mock.patch("django_distlock.core.upkeep.watchdog", self.dog))
+        self.stack.enter_context(mock.patch("django_distlock.core.hold.watchdog", self.dog))
         self.worker = ByHand()
         watchdog._workers[self.store] = cast("Worker", self.worker)
         self.mine: list[Mine] = []
@@ -157,7 +156,7 @@ class Upkeep(RuleBasedStateMachine):
     def _release(self, each: Mine) -> None:
         each.ending = True
         with suppress(LockBackendError, LockNotHeldError):
-            run(free(each.hold))
+            run(each.hold.release())
 
     # -- what may happen ---------------------------------------------------------------------------
 
@@ -240,7 +239,7 @@ class Upkeep(RuleBasedStateMachine):
 
     def _renew(self, each: Mine, ttl: float) -> None:
         with suppress(LockBackendError):
-            run(renew_hold(each.hold, ttl))
+            run(each.hold.renew(ttl))
 
     @precondition(lambda self: self._active())
     @rule(

@@ -1,79 +1,43 @@
-"""What this process holds: one `Hold` a grant, found by lock and by who holds it."""
+"""One grant of a lock in this process: its state, and what is done with it in the store.
+
+Each transition is made under the mutex of the hold; docs/explanation/architecture.md draws them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import enum
-import itertools
 import logging
-import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..backends.base import BaseLockBackend
-from ..exceptions import LeaseLostError
-from ..signals import Tell, heard, lock_left, lock_lost
-from . import losses
-from .flow import Granted
-from .holder import this_task
+from ..exceptions import LeaseLostError, LockBackendError, LockNotHeldError
+from ..signals import (
+    Tell,
+    heard,
+    lock_failed,
+    lock_left,
+    lock_lost,
+    lock_released,
+    lock_renewed,
+)
+from ..transactions import Block, Ending, any_open, may_be_elsewhere
+from . import flow
+from .flow import Attempt, Flow, Granted, drift
+from .registry import Me, enter, leave, mark, party
 from .values import Claim, Grant
+from .watchdog import abandon, watchdog, worker_of
 from .worker import callbacks
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-__all__ = [
-    "Hold",
-    "Index",
-    "Me",
-    "Party",
-    "State",
-    "find",
-    "of_same_flow",
-    "party",
-    "take_dropped",
-]
-
-Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
-Me: TypeAlias = tuple[Party, int, int]
-"""Who is asking, its flow of calls, and its chain: see `party`."""
+__all__ = ["Hold", "State"]
 
 logger = logging.getLogger("django_distlock")
-
-_flows = itertools.count(1)
-# The id of the chain of calls, and each task or thread that called in it with the id of its flow.
-_Known: TypeAlias = "tuple[int, tuple[tuple[weakref.ref[Party], int], ...]]"
-_flow: ContextVar[_Known] = ContextVar("django_distlock_flow")
-
-_numbers = itertools.count(1)
-# What a thread acquired in this context: the number of each acquisition, and its hold.
-_marks: ContextVar[tuple[tuple[int, weakref.ref[Hold]], ...]] = ContextVar(
-    "django_distlock_marks", default=()
-)
-
-
-def party() -> Me:
-    """Return who is asking, the current task or else thread, its flow of calls, and its chain.
-
-    The flow id is a ContextVar set at the first call, which asgiref carries into `sync_to_async`
-    and back. It tells apart two tasks whose synchronous parts share one thread; the task or thread
-    tells apart a child task, which inherits the ContextVar, and with it the id of the chain. The
-    synchronous parts of child tasks are told apart by the marks of each hold: see `Hold.mark`.
-    """
-    who: Party = this_task() or threading.current_thread()
-    chain, known = _flow.get((0, ()))
-    for ref, flow in known:
-        if ref() is who:
-            return who, flow, chain
-    # New here, or inherited from whoever made this task or thread: a flow of its own.
-    flow = next(_flows)
-    chain = chain or flow
-    alive = tuple(each for each in known if each[0]() is not None)
-    _flow.set((chain, (*alive, (weakref.ref(who), flow))))
-    return who, flow, chain
 
 
 class State(enum.Enum):
@@ -165,37 +129,17 @@ class Hold:
         self.party = weakref.ref(who)
         self.marks: list[int] = []
         if not isinstance(who, asyncio.Future):
-            self.mark()
+            mark(self)
         index = self.index = (id(self.backend), self.claim.key, id(who), self.flow)
-        with _mutex:
-            _registry[index] = weakref.ref(self)
-            if len(_registry) > _bound:
-                _sweep()
+        enter(index, self)
+
+    def is_active(self) -> bool:
+        """Tell whether it is neither over nor being released."""
+        return self.state is State.ACTIVE
 
     def is_of(self, backend: BaseLockBackend, key: str) -> bool:
         """Tell whether it is one of the lock ``key`` of a backend."""
         return self.backend is backend and self.claim.key == key
-
-    def mark(self) -> None:
-        """Mark the context of the calling thread, which acquired the lock, perhaps once more.
-
-        Child tasks inherit the context of their parent, and asgiref runs the synchronous parts of
-        all of them on one thread. So of a thread only that context is the holder's which has the
-        newest mark: what a child acquires is not its sibling's.
-        """
-        number = next(_numbers)
-        kept = _marks.get()
-        if len(kept) > 8:  # those that are over go
-            kept = tuple([mark for mark in kept if _is_active(mark[1]())])
-        _marks.set((*kept, (number, weakref.ref(self))))
-        self.marks.append(number)
-
-    def is_marked(self) -> bool:
-        """Tell whether the calling thread's context has the newest mark; a task needs none."""
-        if not self.marks or this_task() is not None:
-            return True
-        # Not any(): an interruption at the end of a generator is lost.
-        return self.marks[-1] in [number for number, _ in _marks.get()]
 
     def holder_lives(self) -> bool:
         """Tell whether the thread or task that holds it can still end it.
@@ -226,13 +170,10 @@ class Hold:
 
     def _leave_registers(self) -> None:
         """Be found no more, neither by the holder nor by the watchdog."""
-        with _mutex:
-            ref = _registry.get(self.index)
-            if ref is not None and ref() is self:
-                _take_out(self.index)
+        leave(self.index, self)
         self.unwatch()
 
-    def begin_release(self) -> bool:
+    def _begin_release(self) -> bool:
         """Go from ACTIVE to RELEASING; False where the release ends a nested acquisition only.
 
         And where a transaction keeps the hold, or it is over.
@@ -311,6 +252,12 @@ class Hold:
             self.tell_later(lock_lost, reason=reason, held_for=self.held_for())
         return True
 
+    def forget_parent(self) -> None:
+        """Give it up in a forked child: it is the parent's to release."""
+        self.mutex = threading.RLock()
+        self.state = State.LOST
+        self.reason = "it belongs to the parent process of this fork, which still holds it"
+
     def lost_error(self) -> LeaseLostError:
         """Return the error that tells the holder of the loss, and what to do."""
         return LeaseLostError(
@@ -339,108 +286,158 @@ class Hold:
         end = self.deadline if sure is None else min(self.deadline, sure)
         return max(0.0, end - self.backend.clock())
 
+    # -- in the store ------------------------------------------------------------------------------
 
-# By the backend, not the alias: in tests another one may stand in for the alias for a while.
-Index: TypeAlias = tuple[int, str, int, int]
-
-# Swept now and then, as a WeakValueDictionary costs several times as much at each lock, and so does
-# any callback, in which an interruption would be lost besides.
-_registry: dict[Index, weakref.ref[Hold]] = {}
-_mutex = threading.RLock()  # a finalizer may come while its thread is inside
-_bound = 64  # entries after which those are taken out that refer to nothing any more
-
-
-def _take_out(index: Index) -> None:
-    del _registry[index]
-    if _bound > 64 and len(_registry) < _bound // 8:
-        _resize()
-
-
-def _sweep() -> None:
-    """Take out the holds to which nothing refers any more."""
-    for each, ref in list(_registry.items()):
-        if ref() is None:
-            _registry.pop(each, None)
-    _resize()
-
-
-def _resize() -> None:
-    """Give back the memory of a peak, which a dict keeps when its entries are taken out."""
-    global _bound, _registry
-    old = _registry
-    _registry = dict(old)
-    for index in old.keys() - _registry.keys():  # what a finalizer has entered in between
-        _registry.setdefault(index, old[index])
-    _bound = max(64, 2 * len(_registry))
-
-
-def take_dropped(index: Index) -> bool:
-    """Take out a hold to which nothing refers any more; tell whether it was never released."""
-    with _mutex:
-        ref = _registry.get(index)
-        if ref is None or ref() is not None:
+    def renew(self, ttl: float | None) -> Flow[bool]:
+        """Renew in the store, with a new length if ``ttl`` is given; False notes the loss."""
+        before = self.claim
+        claim = before
+        if ttl is not None:
+            claim = Claim(before.name, before.key, before.owner, ttl, before.note)
+        # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
+        self.claim = claim
+        crossed = self.in_flight
+        sent = self.backend.clock()
+        try:
+            ours = yield from flow.insist(self.backend, "renew", claim)
+        except BaseException as error:
+            self.claim = before
+            # It may have reached the store: rely on the shorter of the two from now on.
+            self.deadline = min(self.deadline, sent + claim.ttl - drift(claim.ttl))
+            watchdog.watch(self)
+            if isinstance(error, LockBackendError) and heard(lock_failed):
+                yield self._failed("renew", error)
+            raise
+        if not ours:
+            self.lose("the store says that it is not ours any more: it expired or was forced")
             return False
-        _take_out(index)
+        shortest = min(claim.ttl, before.ttl) if crossed or self.in_flight else claim.ttl
+        self.deadline = sent + shortest - drift(shortest)
+        if claim is not before or shortest < claim.ttl:
+            watchdog.watch(self)
+        if heard(lock_renewed):
+            left = self.deadline - self.backend.clock()
+            yield self.tell(lock_renewed, ends=False, deadline_in=left)
         return True
 
+    def release_now(self) -> Attempt | bool:
+        """Release by one plain call, where that is all that is to be done.
 
-def find(backend: BaseLockBackend, key: str, me: Me | None = None) -> Hold | None:
-    """Return the hold that the calling thread or task has on ``key``, if any."""
-    who, flow, _ = me or party()
-    ref = _registry.get((id(backend), key, id(who), flow))
-    hold = None if ref is None else ref()
-    # The id of a thread or task that ended may have been given to another: compare the object.
-    if hold is None or hold.backend is not backend or hold.party() is not who:
-        return None
-    return hold if hold.state is State.ACTIVE and hold.is_marked() else None
+        True: it is released. False: nothing was begun. Else it is RELEASING, and a flow has to go
+        on from what the call has come to: see `finish_release`.
+        """
+        if (self.backend.conf.in_transaction == "hold" and any_open()) or not self._begin_release():
+            return False
+        try:
+            ours = self.backend.call("release", self.claim, name=self.claim.name)
+        except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+            return Attempt(0.0, error=error)
+        return self._answered(ours)
 
+    async def arelease_now(self) -> Attempt | bool:
+        """Release as `release_now`, on the event loop."""
+        judged = self.backend.conf.in_transaction == "hold"
+        if (judged and (may_be_elsewhere() or any_open())) or not self._begin_release():
+            return False
+        try:
+            ours = await flow.ask(self.backend, "release", self.claim, name=self.claim.name)
+        except GeneratorExit:
+            raise  # no event loop drives us any more
+        except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
+            return Attempt(0.0, error=error)
+        return self._answered(ours)
 
-def _is_active(hold: Hold | None) -> bool:
-    return hold is not None and hold.state is State.ACTIVE
+    def _answered(self, ours: bool) -> Attempt | bool:
+        if not ours or heard(lock_released):
+            return Attempt(0.0, ours)
+        self._ended()
+        return True
 
+    def _ended(self) -> None:
+        self.move(State.RELEASING, State.RELEASED)
+        logger.debug("Released lock %.200r of alias %r", self.claim.name, self.backend.alias)
 
-def of_same_flow(backend: BaseLockBackend, key: str) -> Hold | None:
-    """Return a hold on ``key`` by another task or thread of the same chain of calls, if any."""
-    who, _, chain = party()
-    for hold in every(backend):
-        if hold.claim.key == key and hold.chain == chain and hold.party() is not who:
-            return hold
-    return None
+    def release(self) -> Flow[None]:
+        """Release in the store, unless a nested acquisition or a transaction keeps the hold.
 
+        It leaves the watch first, so that no renewal follows.
+        """
+        with self.mutex:  # judged in one step: it may be acquired once more by its holder meanwhile
+            if self.state is State.ACTIVE and self.is_kept_by_another():
+                return
+            moved = self.move(State.ACTIVE, State.RELEASING)
+        if moved:
+            yield from self.finish_release()
+            return
+        if self.state is State.LOST:
+            raise self.lost_error()
+        raise LockNotHeldError(
+            "The lease is being released already", name=self.claim.name, alias=self.backend.alias
+        )
 
-def every(backend: BaseLockBackend | None = None) -> Iterator[Hold]:
-    """Yield every hold of the process, or of one backend, that is still active."""
-    # References first: while holds are looked at others come and go, and iterating would fail.
-    for hold in [ref() for ref in list(_registry.values())]:
-        if (
-            hold is not None
-            and hold.state is State.ACTIVE
-            and (backend is None or hold.backend is backend)
-        ):
-            yield hold
+    def finish_release(
+        self, *, may_be_gone: bool = False, first: Attempt | None = None
+    ) -> Flow[None]:
+        """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone.
 
+        ``first`` is what came of a call that was made already.
+        """
+        self.renewing = False
+        try:
+            ours = yield from flow.insist(self.backend, "release", self.claim, first=first)
+        except LockBackendError as error:
+            self.unsure = True
+            self.move(State.RELEASING, State.ACTIVE)
+            watchdog.watch(self)
+            if heard(lock_failed):
+                yield self._failed("release", error)
+            raise
+        except BaseException:
+            # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
+            self.leave(State.RELEASING, State.RELEASED, "its release was interrupted")
+            abandon(self.backend, self.claim, self.place)
+            raise
+        if not ours and not may_be_gone and not self.unsure:
+            if self.lose("it expired or was forced", before=State.RELEASING):
+                raise self.lost_error()
+            return  # given up meanwhile: the other one of two releases found it
+        self._ended()
+        if heard(lock_released):
+            yield self.tell(lock_released, held_for=self.held_for())
 
-def _look(backend: object) -> None:
-    """Note which leases of a backend are lost."""
-    for hold in every():
-        if hold.backend is backend:
-            hold.lapse()
+    def _failed(self, action: str, error: LockBackendError) -> Tell:
+        """Return the step that tells of a store that failed at ``action``."""
+        # Not the error itself: it refers to the frame of whoever sends it, see flow.run.
+        return self.tell(lock_failed, ends=False, action=action, reason=str(error), waited=None)
 
+    def keep_until_ended(self, blocks: list[Block]) -> None:
+        """Release it when the transactions have ended, by commit or by rollback."""
+        bound = self.bound
 
-losses.listen(_look)
+        def here() -> None:
+            with self.mutex:  # else it could be taken again in between: see Lock._again
+                self.deferred = None
+                if self.count > 0 or not self.move(State.ACTIVE, State.RELEASING):
+                    return
+            moved = self.backend.place() != self.place
+            if moved or (bound is not None and bound.in_testcase and bound.undone()):
+                self.leave(State.RELEASING, State.RELEASED, "the test that it was part of is over")
+                return
+            try:
+                flow.run(self.finish_release(may_be_gone=bound is not None))
+            except LockBackendError as error:
+                self.leave(State.ACTIVE, State.RELEASED, "the store failed at its release")
+                logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
+                abandon(self.backend, self.claim, self.place)
+            except LockNotHeldError as error:
+                logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400 - the same
 
+        def elsewhere() -> None:
+            # On any thread, perhaps inside a finalizer: hand it to the worker.
+            worker_of(self.backend).submit(here)
 
-def _forget_parent() -> None:
-    """Give up, in a forked child, what the parent holds: it is the parent's to release."""
-    global _mutex
-    _mutex = threading.RLock()
-    for hold in [ref() for ref in _registry.values()]:
-        if hold is None:
-            continue
-        hold.mutex = threading.RLock()
-        hold.state = State.LOST
-        hold.reason = "it belongs to the parent process of this fork, which still holds it"
-    _registry.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parent)
+        # It is the transaction's now, so the thread of the transaction is who holds it: a task that
+        # took it for synchronous code above it may end long before.
+        self.adopt()
+        key = (id(self.backend), self.claim.key)
+        self.deferred = Ending(blocks, here, elsewhere, subject=self, key=key)
