@@ -27,9 +27,8 @@ from .exceptions import (
 from .fencing.decorators import requires_fence
 from .fencing.fields import FenceMarkField, FencingTokenField
 from .fencing.querysets import Fenced, FencedManager, FencedQuerySet
-from .group import Leases, LockGroup, lock_all
+from .group import Leases, LockGroup, lock_all, lock_for
 from .handler import locks
-from .instances import lock_for
 from .lease import Lease
 from .lock import Lock, lock
 

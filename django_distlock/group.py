@@ -1,4 +1,4 @@
-"""`lock_all`: several locks, all or none."""
+"""`lock_all`: several locks, all or none; `lock_for`: a lock named after a model instance."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
+from django.db.models import Model
+
 from .core import flow
 from .core.blocks import Guard, Leave, leave_all
 from .core.durations import UNSET, Wait, check_wait
@@ -17,12 +19,12 @@ from .decorators import Contention, Decorates, Name, check_contention
 from .exceptions import InvalidLockError
 from .handler import locks
 from .lease import Lease
-from .lock import Lock, MemberOptions, UseOptions, lock
+from .lock import Lock, LockOptions, MemberOptions, UseOptions, lock
 
 if TYPE_CHECKING:
     from .lock import Skipping
 
-__all__ = ["Leases", "LockGroup", "lock_all"]
+__all__ = ["Leases", "LockGroup", "lock_all", "lock_for"]
 
 D = TypeVar("D")
 
@@ -250,3 +252,29 @@ def lock_all(
         cancel_on_lost=any(each.cancel_on_lost for each in members),
         using=using,
     )
+
+
+def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock:
+    """Return a lock named after a saved model instance: app label, model and primary key.
+
+    Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
+    parts of a composite one. With multi-table inheritance the child and its parent have locks of
+    their own, although they share a row: take that of one of them everywhere.
+    """
+    if not isinstance(instance, Model):
+        raise InvalidLockError(
+            f"lock_for() takes a saved model instance; got {instance!r:.200}. "
+            "For a model as a whole or a queryset, use lock() with a name of your own"
+        )
+    composite = isinstance(instance.pk, tuple)
+    parts = instance.pk if composite else (instance.pk,)
+    if None in parts:
+        raise InvalidLockError("An instance without a primary key cannot name a lock: save it")
+    words = [str(part) for part in parts]
+    if composite:
+        # So that no two keys run into one name: ("a,", "b") and ("a", ",b").
+        words = [word.replace("\\", r"\\").replace(",", r"\,") for word in words]
+    # The concrete model, so that a proxy or a deferred instance names the same row's lock.
+    meta = (instance._meta.concrete_model or type(instance))._meta
+    options.setdefault("label", f"{meta.label_lower}:{{pk}}")
+    return replace(lock(f"{meta.label_lower}:{','.join(words)}", **options), _literal=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from asgiref.sync import sync_to_async
 
 from .core import flow
 from .core.durations import Duration, check_ttl, check_wait
@@ -22,17 +24,21 @@ from .exceptions import (
     LockNotHeldError,
     UnsupportedOperationError,
 )
-from .fencing.fields import Fence, Saves
+from .fencing import fields as fencing
+from .fencing.fields import Fence
 from .handler import locks
 from .signals import Tell, heard, lock_attached
 from .transactions import Ask, open_transactions
+
+if TYPE_CHECKING:
+    from django.db.models import Model
 
 __all__ = ["Lease"]
 
 logger = logging.getLogger("django_distlock")
 
 
-class Lease(Saves):
+class Lease:
     """A hold of a lock, from its grant to its release; a context manager that releases it.
 
     Made by `Lock.acquire` and by the `with` statement of a Lock, not by hand. Usable from any
@@ -105,11 +111,6 @@ class Lease(Saves):
         """Make the calling thread or task the holder, and have the lease renewed for it."""
         self._hold.adopt()
         watchdog.watch(self._hold)
-
-    def _fence(self) -> Fence:
-        token = self.fencing_token  # first: a backend without any is refused in any case
-        self.check()
-        return Fence.of(token, self._hold.claim, self.alias)
 
     def on_lost(self, callback: Callable[[Lease], Any]) -> None:
         """Have ``callback(lease)`` called, on a thread of its own, when the lease is lost.
@@ -310,6 +311,39 @@ class Lease(Saves):
                 return
             hold.leave(before, State.RELEASED, "it was given up")
         abandon(hold.backend, hold.claim, hold.place)
+
+    # -- fenced writes -----------------------------------------------------------------------------
+
+    def _fence(self) -> Fence:
+        token = self.fencing_token  # first: a backend without any is refused in any case
+        self.check()
+        return Fence.of(token, self._hold.claim, self.alias)
+
+    def save(
+        self,
+        instance: Model,
+        *,
+        using: str | None = None,
+        update_fields: Collection[str] | None = None,
+    ) -> None:
+        """Save a model instance that has a fence, by its own `save()`.
+
+        Raises LeaseLostError or LockNotHeldError when the lease is gone, FenceRejectedError when a
+        newer holder has written the row, and the model's DoesNotExist when it was deleted; the
+        instance is then as it was. A new instance is inserted with the token. What is no instance
+        raises InvalidLockError.
+        """
+        fencing.save(self._fence(), instance, using=using, update_fields=update_fields)
+
+    async def asave(
+        self,
+        instance: Model,
+        *,
+        using: str | None = None,
+        update_fields: Collection[str] | None = None,
+    ) -> None:
+        """Save as `save`."""
+        await sync_to_async(self.save)(instance, using=using, update_fields=update_fields)
 
     # -- to another process ------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ give one twice), and every token of another lock, for the numbers of two locks h
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models, router, transaction
@@ -42,11 +40,11 @@ __all__ = [
     "Fence",
     "FenceMarkField",
     "FencingTokenField",
-    "Saves",
     "columns_of",
     "pass_fence",
     "problem_with",
     "refuse_rejected",
+    "save",
     "writing",
 ]
 
@@ -276,43 +274,7 @@ def pass_fence(columns: Columns, fence: Fence, using: str, pks: Collection[objec
     return passed
 
 
-class Saves(ABC):
-    """Gives a lease the method `save`."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _fence(self) -> Fence:
-        """Return what the writes carry; raises LeaseLostError when the lease is gone."""
-
-    def save(
-        self,
-        instance: models.Model,
-        *,
-        using: str | None = None,
-        update_fields: Collection[str] | None = None,
-    ) -> None:
-        """Save a model instance that has a fence, by its own `save()`.
-
-        Raises LeaseLostError or LockNotHeldError when the lease is gone, FenceRejectedError when a
-        newer holder has written the row, and the model's DoesNotExist when it was deleted; the
-        instance is then as it was. A new instance is inserted with the token. What is no instance
-        raises InvalidLockError.
-        """
-        _save(self._fence(), instance, using=using, update_fields=update_fields)
-
-    async def asave(
-        self,
-        instance: models.Model,
-        *,
-        using: str | None = None,
-        update_fields: Collection[str] | None = None,
-    ) -> None:
-        """Save as `save`."""
-        await sync_to_async(self.save)(instance, using=using, update_fields=update_fields)
-
-
-def _save(
+def save(
     fence: Fence,
     instance: models.Model,
     *,

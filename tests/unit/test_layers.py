@@ -34,7 +34,7 @@ LAYERS: list[set[str]] = [
     {"core.blocks", "fencing.querysets", "fencing.decorators", "rows"},
     {"core.acquisition"},
     {"lock"},
-    {"group", "instances"},
+    {"group"},
     {""},  # the package itself: the public names
     {
         "models",
