@@ -20,7 +20,7 @@ from .core.worker import events
 from .exceptions import LockNotHeldError
 from .handler import locks
 from .models import ForcedRelease
-from .signals import lock_forced
+from .signals import lock_force_released
 
 __all__ = ["break_hold"]
 
@@ -65,7 +65,7 @@ def break_hold(
     return act.written
 
 
-@receiver(lock_forced, dispatch_uid="django_distlock.history")
+@receiver(lock_force_released, dispatch_uid="django_distlock.history")
 def _write(
     *, alias: str, name: str, fencing_token: int | None, holder: Holder, **kwargs: Any
 ) -> None:

@@ -27,7 +27,7 @@ from .exceptions import (
 from .fencing import fields as fencing
 from .fencing.fields import Fence
 from .handler import locks
-from .signals import Tell, heard, lock_attached
+from .signals import Tell, heard, lock_acquired
 from .transactions import Ask, open_transactions
 
 if TYPE_CHECKING:
@@ -415,9 +415,9 @@ class Lease:
         if not (yield from hold.renew(None)):
             raise hold.lost_error()
         watchdog.watch(hold)
-        if heard(lock_attached):
-            facts = {"name": name, "lease": lease}
-            yield Tell(lock_attached, alias, facts, label, hold)
+        if heard(lock_acquired):
+            facts = {"name": name, "lease": lease, "waited": 0.0, "attached": True}
+            yield Tell(lock_acquired, alias, facts, label, hold)
         return lease
 
     def __reduce__(self) -> NoReturn:

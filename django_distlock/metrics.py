@@ -12,22 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from django.dispatch import Signal
-
 from . import signals
 from .core import registry
 from .core.text import shown
 from .signals import (
     Tell,
     lock_acquired,
-    lock_attached,
     lock_contended,
     lock_failed,
-    lock_forced,
-    lock_left,
-    lock_lost,
+    lock_force_released,
     lock_released,
-    lock_renewed,
 )
 
 __all__ = ["MOST_LABELS", "OTHER", "Listener", "Measurement", "held_now", "listen"]
@@ -48,7 +42,7 @@ class Measurement:
 
     - ``"acquire"``, ``"granted"``, ``"contended"`` or ``"failed"``: waited.
     - ``"attach"``, ``"attached"``: None.
-    - ``"hold"``, ``"released"``, ``"lost"`` or ``"left"`` (as by `detach`): held.
+    - ``"hold"``, ``"released"``, ``"lost"``, ``"detached"`` or ``"abandoned"``: held.
     - ``"renew"``, ``"renewed"``: until the new deadline. ``"failed"``: None.
     - ``"release"``, ``"failed"``: None.
     - ``"force"``, ``"forced"``: None.
@@ -117,29 +111,31 @@ def label_of(label: str | None) -> str:
     return _labels.setdefault(label, shown(label))
 
 
-# By signal: what it measures, and which of its facts are the seconds and the outcome.
-_KINDS: dict[Signal, tuple[What, str, str | None]] = {
-    lock_acquired: ("acquire", "granted", "waited"),
-    lock_contended: ("acquire", "contended", "waited"),
-    lock_attached: ("attach", "attached", None),
-    lock_released: ("hold", "released", "held_for"),
-    lock_lost: ("hold", "lost", "held_for"),
-    lock_left: ("hold", "left", "held_for"),
-    lock_renewed: ("renew", "renewed", "deadline_in"),
-    lock_forced: ("force", "forced", None),
-}
+def _kind(tell: Tell) -> tuple[Any, str, str | None] | None:
+    """Return what is measured, its outcome, and which of the facts are the seconds."""
+    signal, facts = tell.signal, tell.facts
+    if signal is None:
+        return "renew", "renewed", "deadline_in"
+    if signal is lock_acquired:
+        return (
+            ("attach", "attached", None) if facts["attached"] else ("acquire", "granted", "waited")
+        )
+    if signal is lock_contended:
+        return "acquire", "contended", "waited"
+    if signal is lock_released:
+        return "hold", facts["outcome"], "held_for"
+    if signal is lock_failed:
+        return facts["action"], "failed", "waited"
+    if signal is lock_force_released:
+        return "force", "forced", None
+    return None  # a signal of another package
 
 
 def _translate(tell: Tell) -> None:
-    facts = tell.facts
-    what: Any
-    seconds: str | None
-    if tell.signal is lock_failed:
-        what, outcome, seconds = facts["action"], "failed", "waited"
-    elif tell.signal in _KINDS:
-        what, outcome, seconds = _KINDS[tell.signal]
-    else:
-        return  # a signal that somebody else has made
+    facts, kind = tell.facts, _kind(tell)
+    if kind is None:
+        return
+    what, outcome, seconds = kind
     measurement = Measurement(
         what,
         outcome,

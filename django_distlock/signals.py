@@ -3,15 +3,15 @@
 Each is sent with ``sender`` = the alias and the keyword arguments ``name``, ``alias``, ``label``
 (what a metric may call it: see `lock`; or None) and:
 
-``lock_acquired``   ``lease``, ``waited`` (seconds)
-``lock_contended``  ``waited`` (seconds), ``retry_after`` (seconds or None): given up, not obtained
-``lock_released``   ``fencing_token``, ``held_for`` (seconds)
-``lock_renewed``    ``fencing_token``, ``deadline_in`` (seconds): by the holder or the watchdog
-``lock_lost``       ``fencing_token``, ``reason``, ``held_for``: on a thread of its own
-``lock_forced``     ``fencing_token``, ``holder``
-``lock_attached``   ``lease``: taken up here by `Lease.attach`, no new grant
-``lock_left``       ``fencing_token``, ``reason``, ``held_for``: gone from here, not released
-``lock_failed``     ``action``, ``reason``, ``waited``: the store failed at it
+``lock_acquired``        ``lease``, ``waited`` (seconds), ``attached``: whether by `Lease.attach`
+``lock_contended``       ``waited`` (seconds), ``retry_after`` (seconds or None): not obtained
+``lock_released``        ``fencing_token``, ``held_for`` (seconds), ``outcome``, ``reason``
+``lock_force_released``  ``fencing_token``, ``holder``
+``lock_failed``          ``action``, ``reason``, ``waited``: the store failed at it
+
+The ``outcome`` of a lease is ``"released"``, ``"lost"``, ``"detached"``, or ``"abandoned"``:
+released in the background, after a cancellation, say. All but the first are sent on a thread of
+their own, with the ``reason``.
 
 Receivers are called robustly: what they raise is logged by Django and breaks no lock.
 """
@@ -27,14 +27,10 @@ from django.dispatch import Signal
 
 __all__ = [
     "lock_acquired",
-    "lock_attached",
     "lock_contended",
     "lock_failed",
-    "lock_forced",
-    "lock_left",
-    "lock_lost",
+    "lock_force_released",
     "lock_released",
-    "lock_renewed",
 ]
 
 logger = logging.getLogger("django_distlock")
@@ -42,29 +38,25 @@ logger = logging.getLogger("django_distlock")
 lock_acquired = Signal()
 lock_contended = Signal()
 lock_released = Signal()
-lock_renewed = Signal()
-lock_lost = Signal()
-lock_forced = Signal()
-lock_attached = Signal()
-lock_left = Signal()
+lock_force_released = Signal()
 lock_failed = Signal()
 
 listeners: list[Callable[[Tell], None]] = []
-"""What is told of every signal, in either world without a change of threads: see `metrics`."""
+"""What is told of every signal and renewal, without a change of threads: see `metrics`."""
 
 
 def heard(signal: Signal) -> bool:
-    """Tell whether anybody wants to know, so that else nothing is made up to be sent."""
+    """Tell whether the signal has receivers, so that otherwise nothing is made up to be sent."""
     return bool(signal.receivers or listeners)
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """A step of a flow: send a signal."""
+    """A step of a flow: send a signal; a renewal (None) is told to listeners alone."""
 
     interruptible: ClassVar[bool] = True
 
-    signal: Signal
+    signal: Signal | None
     alias: str
     facts: dict[str, Any]
     label: str | None = None
@@ -72,7 +64,7 @@ class Tell:
 
     def do(self) -> None:
         self._to_listeners()
-        if not self.signal.receivers:
+        if self.signal is None or not self.signal.receivers:
             return
         try:
             self.signal.send_robust(sender=self.alias, **self._given())
@@ -82,7 +74,7 @@ class Tell:
 
     async def ado(self) -> None:
         self._to_listeners()
-        if self.signal.receivers:
+        if self.signal is not None and self.signal.receivers:
             await self.signal.asend_robust(sender=self.alias, **self._given())
 
     def _given(self) -> dict[str, Any]:

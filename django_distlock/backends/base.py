@@ -17,7 +17,7 @@ from ..core.durations import MAX_TTL, Duration
 from ..core.names import check_name, key_of
 from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..exceptions import InvalidLockBackendError, LockNotHeldError, UnsupportedOperationError
-from ..signals import Tell, heard, lock_forced
+from ..signals import Tell, heard, lock_force_released
 from ..transactions import Ask, is_pending, sweep
 
 __all__ = ["BaseLockBackend"]
@@ -263,8 +263,8 @@ class BaseLockBackend(Calls):
         if not (yield from flow.insist(self, "release", claim)):
             raise LockNotHeldError("Not broken: it changed hands", name=name, alias=self.alias)
         facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
-        if heard(lock_forced):
-            yield Tell(lock_forced, self.alias, facts)
+        if heard(lock_force_released):
+            yield Tell(lock_force_released, self.alias, facts)
         return info
 
     def clean(self, *, older_than: Duration, dry_run: bool = False, batch: int = 500) -> Cleaned:

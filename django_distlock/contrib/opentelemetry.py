@@ -144,7 +144,7 @@ class _Meters:
             if m.outcome == "granted":
                 self._waited.record(m.seconds or 0.0, lock)
         elif m.what == "hold":
-            if m.outcome != "left":
+            if m.outcome in ("released", "lost"):
                 self._held.record(m.seconds or 0.0, lock)
             if m.outcome == "lost":
                 self._lost.add(1, lock)

@@ -149,7 +149,7 @@ class _Metrics:
             if m.outcome == "granted":
                 self._waited.labels(*lock).observe(m.seconds or 0.0)
         elif m.what == "hold":
-            if m.outcome != "left":
+            if m.outcome in ("released", "lost"):
                 self._held.labels(*lock).observe(m.seconds or 0.0)
             if m.outcome == "lost":
                 self._lost.labels(*lock).inc()

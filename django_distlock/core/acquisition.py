@@ -248,7 +248,8 @@ class Acquisition:
         try:
             if heard(lock_acquired):
                 waited = hold.acquired - started
-                yield self._told(lock_acquired, hold, lease=lease, waited=waited)
+                facts = {"lease": lease, "waited": waited, "attached": False}
+                yield self._told(lock_acquired, hold, **facts)
         except GeneratorExit:
             lease._drop()
             raise

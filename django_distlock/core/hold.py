@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.base import BaseLockBackend
 from ..exceptions import LeaseLostError, LockBackendError, LockNotHeldError
-from ..signals import (
-    Tell,
-    heard,
-    lock_failed,
-    lock_left,
-    lock_lost,
-    lock_released,
-    lock_renewed,
-)
+from ..signals import Tell, heard, listeners, lock_failed, lock_released
 from ..transactions import Block, Ending, any_open, may_be_elsewhere
 from . import flow
 from .flow import Attempt, Flow, Granted, drift
@@ -196,9 +188,10 @@ class Hold:
         """Go to a last state without a release of which anybody is told, and tell of that."""
         if not self.move(before, to):
             return False
-        if heard(lock_left):
+        if heard(lock_released):
             # Perhaps inside a finalizer, where a listener could wait for a mutex of its own.
-            self.tell_later(lock_left, reason=reason, held_for=self.held_for())
+            outcome = "detached" if to is State.DETACHED else "abandoned"
+            self.tell_later(lock_released, **self._end(outcome, reason))
         return True
 
     def is_kept_by_another(self) -> bool:
@@ -218,13 +211,16 @@ class Hold:
         """Return the seconds since the grant."""
         return self.backend.clock() - self.acquired
 
-    def tell(self, signal: Signal, *, ends: bool = True, **facts: Any) -> Tell:
+    def _end(self, outcome: str, reason: str = "") -> dict[str, Any]:
+        return {"outcome": outcome, "reason": reason, "held_for": self.held_for()}
+
+    def tell(self, signal: Signal | None, *, ends: bool = True, **facts: Any) -> Tell:
         """Return the step that sends a signal; with what ``ends`` listeners are given the hold."""
         token = self.fencing_token if self.backend.supports_fencing else None
         given = {"name": self.claim.name, "fencing_token": token, **facts}
         return Tell(signal, self.backend.alias, given, self.label, self if ends else None)
 
-    def tell_later(self, signal: Signal, *, ends: bool = True, **facts: Any) -> None:
+    def tell_later(self, signal: Signal | None, *, ends: bool = True, **facts: Any) -> None:
         """Send a signal on a thread of its own."""
         what = f"Sending a signal of lock {self.claim.name!r:.200}"
         callbacks.submit(self.tell(signal, ends=ends, **facts).do, what)
@@ -248,8 +244,8 @@ class Hold:
                 callback(self)
             except Exception:
                 logger.exception("Telling of the loss of lock %.200r failed", name)
-        if heard(lock_lost):
-            self.tell_later(lock_lost, reason=reason, held_for=self.held_for())
+        if heard(lock_released):
+            self.tell_later(lock_released, **self._end("lost", reason))
         return True
 
     def forget_parent(self) -> None:
@@ -315,9 +311,9 @@ class Hold:
         self.deadline = sent + shortest - drift(shortest)
         if claim is not before or shortest < claim.ttl:
             watchdog.watch(self)
-        if heard(lock_renewed):
+        if listeners:
             left = self.deadline - self.backend.clock()
-            yield self.tell(lock_renewed, ends=False, deadline_in=left)
+            yield self.tell(None, ends=False, deadline_in=left)
         return True
 
     def release_now(self) -> Attempt | bool:
@@ -403,7 +399,7 @@ class Hold:
             return  # given up meanwhile: the other one of two releases found it
         self._ended()
         if heard(lock_released):
-            yield self.tell(lock_released, held_for=self.held_for())
+            yield self.tell(lock_released, **self._end("released"))
 
     def _failed(self, action: str, error: LockBackendError) -> Tell:
         """Return the step that tells of a store that failed at ``action``."""

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..backends.base import BaseLockBackend
-from ..signals import heard, lock_failed, lock_renewed
+from ..signals import heard, listeners, lock_failed
 from . import clock
 from .clock import Clock
 from .flow import drift
@@ -307,9 +307,9 @@ class Watchdog:
         if hold.claim is claim:  # else the holder has renewed meanwhile, with a ttl of its own
             hold.deadline = max(hold.deadline, deadline)
         self.watch(hold)
-        if heard(lock_renewed):
+        if listeners:
             left = hold.deadline - self._now()
-            hold.tell_later(lock_renewed, ends=False, deadline_in=left)
+            hold.tell_later(None, ends=False, deadline_in=left)
 
 
 watchdog = Watchdog()

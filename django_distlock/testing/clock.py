@@ -19,11 +19,11 @@ def advance_clock(
     """Let time pass at once for the locks under `override_locks`: each is that much older.
 
     As if this process had been paused, or the machine asleep: nothing is renewed in between. A
-    lease whose ttl has passed is lost, its ``on_lost`` callbacks and the receivers of `lock_lost`
-    have been called when this returns, and others can take the lock; one that lasts is renewed
-    right after, as the watchdog does. With ``renew=True`` the watchdog went on in that time, so
-    only what nobody renews expires. Other aliases, and the waits of those who wait for a lock, go
-    by the real clock. ``using`` limits it to one alias or some. Raises InvalidLockError when no
+    lease whose ttl has passed is lost: its ``on_lost`` callbacks and the receivers of
+    `lock_released` have been called when this returns, and others can take the lock. One that
+    lasts is renewed right after, as the watchdog does. With ``renew=True`` the watchdog went on in
+    that time, so only a lease that is not renewed expires. Other aliases and waits for a lock go by
+    the real clock. ``using`` limits it to one alias or some. Raises InvalidLockError when no
     alias is under `override_locks`.
     """
     _turn(seconds, using, renew)

@@ -21,7 +21,7 @@ def expire_lease(lease: Lease | str, *, using: str = "default", reason: str = RE
     ``lease`` is the lease, or the name of a lock that this process holds by the alias ``using``,
     where the lease is out of the test's reach. ``check()`` and the end of its block raise
     LeaseLostError with ``reason``, ``cancel_on_lost`` cancels, and the ``on_lost`` callbacks and
-    receivers of `lock_lost` have been called when this returns. Works on every backend. Raises
+    receivers of `lock_released` have been called when this returns. Works on every backend. Raises
     LockNotHeldError when it is not held.
     """
     flow.run(_lose(lease, using, reason))

@@ -13,7 +13,7 @@ from django.contrib.admin.models import LogEntry
 
 from django_distlock import locks
 from django_distlock.models import ForcedRelease, HeldLock
-from django_distlock.signals import lock_forced
+from django_distlock.signals import lock_force_released
 from tests.admin.tools import PAGE, OnRedis, boss, held, keys
 
 LIMIT = 1.5
@@ -36,11 +36,11 @@ class RedisTests(OnRedis):
             if facts["name"] == "a":
                 act()
 
-        lock_forced.connect(receiver)
+        lock_force_released.connect(receiver)
         try:
             yield
         finally:
-            lock_forced.disconnect(receiver)
+            lock_force_released.disconnect(receiver)
 
     def test_one_that_hangs_costs_the_limit_once(self) -> None:
         client = boss()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_distlock import Lease, lock
-from django_distlock.signals import lock_lost
+from django_distlock.signals import lock_released
 from tests.servers import DatabaseServer, ServerError
 
 COMMAND = 1.0
@@ -54,11 +54,12 @@ def loss_told() -> Iterator[threading.Event]:
     """Lend an event that is set when a loss is signalled."""
     told = threading.Event()
 
-    def note(**facts: Any) -> None:
-        told.set()
+    def note(outcome: str, **facts: Any) -> None:
+        if outcome == "lost":
+            told.set()
 
-    lock_lost.connect(note)
+    lock_released.connect(note)
     try:
         yield told
     finally:
-        lock_lost.disconnect(note)
+        lock_released.disconnect(note)

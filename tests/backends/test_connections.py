@@ -21,7 +21,7 @@ from django_distlock import Lease, lock, locks
 from django_distlock.backends.table import connection, sentry
 from django_distlock.core.watchdog import worker_of
 from django_distlock.core.worker import events
-from django_distlock.signals import lock_renewed
+from django_distlock.metrics import Measurement, listen
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,
@@ -162,10 +162,11 @@ def test_the_watchdog_closes_its_own_between_two_rounds(
 ) -> None:
     renewed = threading.Event()
 
-    def note(**facts: Any) -> None:
-        renewed.set()
+    def note(measurement: Measurement) -> None:
+        if measurement.outcome == "renewed":
+            renewed.set()
 
-    lock_renewed.connect(note)
+    stop = listen(note)
     try:
         with using(quiet) as alias:
             mine = one_value("own", "id")
@@ -174,7 +175,7 @@ def test_the_watchdog_closes_its_own_between_two_rounds(
                 assert soon(lambda: sessions(store) == {mine}, 1.0)
                 lease.check()
     finally:
-        lock_renewed.disconnect(note)
+        stop()
 
 
 @pytest.mark.parametrize("store", [name for name in ("memory",) if name in locks.settings])

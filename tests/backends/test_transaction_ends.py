@@ -18,7 +18,7 @@ from django.db import IntegrityError, connections, transaction
 
 from django_distlock import UNSET, Lease, LockError, LockInTransactionError, lock, locks
 from django_distlock.core.watchdog import worker_of
-from django_distlock.signals import lock_lost, lock_released
+from django_distlock.signals import lock_released
 from tests.backends.conftest import CASES, Case
 from tests.backends.tools import (
     SERVERS,
@@ -130,8 +130,9 @@ def test_the_watchdog_looks_while_sqlite_commits(tmp_path: Path, name: str) -> N
     settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3")}
     lost = threading.Event()
 
-    def note(**facts: Any) -> None:
-        lost.set()
+    def note(outcome: str, **facts: Any) -> None:
+        if outcome == "lost":
+            lost.set()
 
     with (
         database_alias("slow", settings) as connection,
@@ -140,7 +141,7 @@ def test_the_watchdog_looks_while_sqlite_commits(tmp_path: Path, name: str) -> N
         call_command("migrate", database="slow", verbosity=0)
         reader = connection.copy()
         reader.inc_thread_sharing()
-        lock_lost.connect(note)
+        lock_released.connect(note)
         try:
             with transaction.atomic(using="slow"):
                 with lock(name, using=alias, ttl=0.9):
@@ -154,7 +155,7 @@ def test_the_watchdog_looks_while_sqlite_commits(tmp_path: Path, name: str) -> N
             assert not lost.wait(0.1)
             assert table(alias).inspect(name) is None
         finally:
-            lock_lost.disconnect(note)
+            lock_released.disconnect(note)
             reader.close()
 
 
@@ -263,13 +264,9 @@ def test_a_lock_of_an_ended_transaction_was_released_not_lost(
 ) -> None:
     told: list[str] = []
 
-    def lost(**facts: Any) -> None:
-        told.append("lost")
+    def released(outcome: str, **facts: Any) -> None:
+        told.append(outcome)
 
-    def released(**facts: Any) -> None:
-        told.append("released")
-
-    lock_lost.connect(lost)
     lock_released.connect(released)
     try:
         with contextlib.suppress(Undo), transaction.atomic(using=case.database):
@@ -281,7 +278,6 @@ def test_a_lock_of_an_ended_transaction_was_released_not_lost(
         while not told and time.monotonic() < limit:
             time.sleep(0.05)
     finally:
-        lock_lost.disconnect(lost)
         lock_released.disconnect(released)
     assert told == ["released"]
 

@@ -175,7 +175,7 @@ def test_a_hold_that_is_handed_over_is_two(backend: UnitBackend, exported: Expor
     in_thread(lambda: Lease.attach(handle).release())
     assert [told(span) for span in exported.spans()] == [
         (f"wait {OTHER}", "granted"),
-        (f"hold {OTHER}", "left"),
+        (f"hold {OTHER}", "detached"),
         (f"hold {OTHER}", "released"),
     ]
 

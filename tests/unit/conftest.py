@@ -9,7 +9,7 @@ import pytest
 
 from django_distlock import locks
 from django_distlock.metrics import Measurement, listen
-from django_distlock.signals import lock_lost
+from django_distlock.signals import lock_released
 from django_distlock.testing.memory import MemoryBackend
 
 from .stage import Stage
@@ -47,15 +47,16 @@ def stage(clock: VirtualClock) -> Iterator[Stage]:
 
 @pytest.fixture
 def lost() -> Iterator[list[dict[str, Any]]]:
-    """What `lock_lost` was sent with."""
+    """What `lock_released` was sent with for leases that were lost."""
     facts: list[dict[str, Any]] = []
 
     def receive(**given: Any) -> None:
-        facts.append(given)
+        if given["outcome"] == "lost":
+            facts.append(given)
 
-    lock_lost.connect(receive)
+    lock_released.connect(receive)
     yield facts
-    lock_lost.disconnect(receive)
+    lock_released.disconnect(receive)
 
 
 @pytest.fixture

@@ -57,11 +57,12 @@ time.sleep(1.1)
 lease.check()
 """,
         "lost": """
-from django_distlock.signals import lock_lost
+from django_distlock.signals import lock_released
 told = threading.Event()
 def tell(**facts):
+    assert facts["outcome"] == "lost"
     told.set()
-lock_lost.connect(tell)
+lock_released.connect(tell)
 import logging
 logging.getLogger("django_distlock").addHandler(logging.NullHandler())
 lease = lock("a", ttl=0.05, renew=False).acquire()

@@ -155,7 +155,7 @@ def test_a_hold_that_is_handed_over_ends_here_and_begins_there(
     there.release()
     assert short(seen) == [
         ("acquire", "granted"),
-        ("hold", "left"),
+        ("hold", "detached"),
         ("renew", "renewed"),
         ("attach", "attached"),
         ("hold", "released"),
@@ -171,7 +171,7 @@ def test_a_lease_that_is_given_up_ends(backend: UnitBackend, seen: Seen) -> None
     assert lease is not None
     lease._drop()
     drain(backend)
-    assert short(seen) == [("acquire", "granted"), ("hold", "left")]
+    assert short(seen) == [("acquire", "granted"), ("hold", "abandoned")]
 
 
 def test_an_interrupted_release_ends(backend: UnitBackend, seen: Seen) -> None:
@@ -181,7 +181,7 @@ def test_an_interrupted_release_ends(backend: UnitBackend, seen: Seen) -> None:
     with pytest.raises(KeyboardInterrupt):
         lease.release()
     drain(backend)
-    assert short(seen) == [("acquire", "granted"), ("hold", "left")]
+    assert short(seen) == [("acquire", "granted"), ("hold", "abandoned")]
     assert not backend.holds("a")
 
 

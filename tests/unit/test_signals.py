@@ -15,7 +15,6 @@ from django_distlock.core.values import Holder
 from django_distlock.signals import (
     Tell,
     lock_acquired,
-    lock_lost,
     lock_released,
 )
 
@@ -24,7 +23,7 @@ from .tools import UnitBackend, drain, eventually, in_thread
 ALL = {name: getattr(signals, name) for name in signals.__all__}
 
 
-LATER = {"lock_lost", "lock_left", "lock_failed", "lock_attached"}
+LATER = {"lock_failed"}
 """Signals that a plain hold does not send."""
 
 
@@ -77,14 +76,12 @@ def test_a_hold_from_its_grant_to_its_release(world: str, backend: UnitBackend, 
     token = lease.fencing_token
     end(lease, world)
     common = {"sender": backend.alias, "alias": backend.alias, "label": None, "name": "a"}
-    (_, acquired), (_, renewed), (_, released) = told
-    assert [name for name, _ in told] == ["lock_acquired", "lock_renewed", "lock_released"]
+    (_, acquired), (_, released) = told
+    assert [name for name, _ in told] == ["lock_acquired", "lock_released"]
     assert 0 <= acquired.pop("waited") < 5
-    assert acquired == {**common, "lease": lease}
-    assert 55 < renewed.pop("deadline_in") < 60
-    assert renewed == {**common, "fencing_token": token}
+    assert acquired == {**common, "lease": lease, "attached": False}
     assert 0 <= released.pop("held_for") < 5
-    assert released == {**common, "fencing_token": token}
+    assert released == {**common, "fencing_token": token, "outcome": "released", "reason": ""}
 
 
 @worlds
@@ -120,7 +117,7 @@ def test_a_forced_release(world: str, backend: UnitBackend, told: Told) -> None:
     else:
         info = asyncio.run(backend.aforce_release("a"))
     ((name, given),) = told
-    assert name == "lock_forced"
+    assert name == "lock_force_released"
     assert isinstance(given["holder"], Holder)
     assert given.pop("holder") == info.holder
     assert given == {
@@ -138,14 +135,14 @@ def test_a_loss_is_told_on_a_thread_of_its_own(backend: UnitBackend, told: Told)
     def receive(**given: Any) -> None:
         threads.append(threading.current_thread().name)
 
-    lock_lost.connect(receive)
+    lock_released.connect(receive)
     lease = take(backend, "sync", ttl=0.2)
     backend.drop("a")
     assert eventually(lambda: threads)
-    lock_lost.disconnect(receive)
+    lock_released.disconnect(receive)
     drain(backend)
     assert [name.rpartition("-")[0] for name in threads] == ["distlock-callback"]
-    given = dict(told)["lock_lost"]
+    given = dict(told)["lock_released"]
     assert 0 <= given.pop("held_for") < 5
     assert given == {
         "sender": backend.alias,
@@ -153,6 +150,7 @@ def test_a_loss_is_told_on_a_thread_of_its_own(backend: UnitBackend, told: Told)
         "label": None,
         "name": "a",
         "fencing_token": lease.fencing_token,
+        "outcome": "lost",
         "reason": given["reason"],
     }
     assert "not ours any more" in given["reason"]
@@ -167,9 +165,7 @@ def test_a_loss_that_the_release_finds_is_told(
     with pytest.raises(LeaseLostError):
         end(lease, world)
     drain(backend)
-    names = [name for name, _ in told]
-    assert names.count("lock_lost") == 1
-    assert "lock_released" not in names
+    assert [given["outcome"] for name, given in told if name == "lock_released"] == ["lost"]
 
 
 def test_each_loss_is_told_once(backend: UnitBackend, told: Told) -> None:
@@ -181,7 +177,7 @@ def test_each_loss_is_told_once(backend: UnitBackend, told: Told) -> None:
     with pytest.raises(LeaseLostError):
         lease.release()
     drain(backend)
-    assert [name for name, _ in told].count("lock_lost") == 1
+    assert [given["outcome"] for name, given in told if name == "lock_released"] == ["lost"]
 
 
 # -- receivers -----------------------------------------------------------------------------------
@@ -233,7 +229,7 @@ def test_receivers_of_either_kind_are_told_in_either_world(
         seen.append(name)
 
     receiver = receive if kind == "sync" else areceive
-    for signal in (lock_acquired, lock_released, lock_lost):
+    for signal in (lock_acquired, lock_released):
         signal.connect(receiver)
     try:
         end(take(backend, world), world)
@@ -241,7 +237,7 @@ def test_receivers_of_either_kind_are_told_in_either_world(
         lease._hold.lose("gone")
         drain(backend)
     finally:
-        for signal in (lock_acquired, lock_released, lock_lost):
+        for signal in (lock_acquired, lock_released):
             signal.disconnect(receiver)
     assert seen == ["a"] * 4
 
@@ -291,3 +287,27 @@ def test_telling_nobody_is_nothing() -> None:
     tell = Tell(Signal(), "shop", {"name": "a"})
     tell.do()
     asyncio.run(tell.ado())
+
+
+@worlds
+@pytest.mark.parametrize("how", ["detached", "abandoned"])
+def test_a_lease_that_ends_otherwise_says_how(
+    how: str, world: str, backend: UnitBackend, told: Told
+) -> None:
+    lease = take(backend, world)
+    token = lease.fencing_token
+    handle = lease.detach() if how == "detached" else None
+    lease._drop()
+    drain(backend)
+    (_, (name, given)) = told
+    assert 0 <= given.pop("held_for") < 5
+    assert (name, given.pop("outcome")) == ("lock_released", how)
+    assert given.pop("reason")
+    common = {"sender": backend.alias, "alias": backend.alias, "label": None, "name": "a"}
+    assert given == {**common, "fencing_token": token}
+    if handle is not None:
+        again = Lease.attach(handle)
+        name, given = told[-1]
+        assert name == "lock_acquired"
+        assert given == {**common, "lease": again, "waited": 0.0, "attached": True}
+        again.release()

@@ -20,7 +20,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.core.values import Claim
-from django_distlock.signals import lock_renewed
+from django_distlock.metrics import Measurement, listen
 from django_distlock.testing import (
     aadvance_clock,
     advance_clock,
@@ -99,15 +99,16 @@ class TestTurned:
     def test_the_watchdog_may_go_on(self) -> None:
         renewed: list[str] = []
 
-        def receive(name: str, **_: Any) -> None:
-            renewed.append(name)
+        def note(measurement: Measurement) -> None:
+            if measurement.outcome == "renewed":
+                renewed.append(measurement.name)
 
         lease = take("a")
-        lock_renewed.connect(receive)
+        stop = listen(note)
         try:
             advance_clock(3600, renew=True)
         finally:
-            lock_renewed.disconnect(receive)
+            stop()
         assert len(renewed) >= 120
         assert lease.remaining() > 15
         lease.release()

@@ -163,6 +163,7 @@ def test_not_ours_is_a_loss_at_once(
         "label": None,
         "name": "a",
         "fencing_token": hold.fencing_token,
+        "outcome": "lost",
         "reason": hold.reason,
         "held_for": stage.clock() - hold.acquired,
     }

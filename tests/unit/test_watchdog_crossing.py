@@ -14,7 +14,7 @@ from django_distlock.core.hold import State
 from django_distlock.core.watchdog import worker_of
 from django_distlock.exceptions import LockBackendError
 from django_distlock.lease import Lease
-from django_distlock.signals import lock_renewed
+from django_distlock.metrics import Measurement, listen
 
 from .stage import TTL, Stage
 from .test_registry import Transaction
@@ -186,19 +186,14 @@ def test_a_committed_grant_is_renewed_and_an_open_one_is_not(stage: Stage) -> No
 
 
 def test_a_renewal_is_told(stage: Stage) -> None:
-    facts: list[dict[str, Any]] = []
-
-    def receive(**given: Any) -> None:
-        facts.append(given)
-
-    lock_renewed.connect(receive)
+    told: list[Measurement] = []
+    stop = listen(told.append)
     try:
         hold = stage.take(ttl=TTL)
         stage.step()
     finally:
-        lock_renewed.disconnect(receive)
-    (given,) = facts
-    assert given["sender"] == given["alias"] == stage.backend.alias
-    assert given["name"] == "a"
-    assert given["fencing_token"] == hold.fencing_token
-    assert given["deadline_in"] == pytest.approx(TTL - drift(TTL))
+        stop()
+    assert hold.is_active()
+    (given,) = (each for each in told if each.what == "renew")
+    assert (given.outcome, given.alias, given.name) == ("renewed", stage.backend.alias, "a")
+    assert given.seconds == pytest.approx(TTL - drift(TTL))

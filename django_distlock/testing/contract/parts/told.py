@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .... import InvalidLockError, Lease, LeaseLostError, LockBackendError
-from ....signals import lock_lost
+from ....signals import lock_released
 from ...taps import Gate, failing, tap
 from ...worlds import Cancelled, TaskWorld, ThreadWorld, World, until
 from ..base import ContractBase, applies_to_all
@@ -21,18 +21,18 @@ __all__ = ["Told"]
 
 @contextmanager
 def _losses(name: str) -> Iterator[list[dict[str, Any]]]:
-    """Collect the `lock_lost` signals of one lock."""
+    """Collect what `lock_released` says of the losses of one lock."""
     heard: list[dict[str, Any]] = []
 
     def receiver(**facts: Any) -> None:
-        if facts["name"] == name:
+        if facts["name"] == name and facts["outcome"] == "lost":
             heard.append(facts)
 
-    lock_lost.connect(receiver)
+    lock_released.connect(receiver)
     try:
         yield heard
     finally:
-        lock_lost.disconnect(receiver)
+        lock_released.disconnect(receiver)
 
 
 class Told(ContractBase):
