@@ -179,7 +179,7 @@ class LockGroup(Guard[Leases], Decorates):
         given = self.wait if wait is UNSET else wait
         if given is not UNSET:
             return check_wait(given, alias=self.using)
-        waits = [member._patience(UNSET) for member in self.locks]
+        waits = [member._patience(UNSET, locks[member.using].conf) for member in self.locks]
         return min((each for each in waits if each is not None), default=None)
 
 

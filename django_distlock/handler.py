@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from django.utils.module_loading import import_string
 
 from .backends.base import BaseLockBackend
 from .conf import DEFAULTS, parse
-from .core import registry
+from .core import fork, registry
+from .core.fork import after_fork
 from .core.watchdog import worker_of
 from .core.worker import LAST
 from .exceptions import InvalidLockBackendError
@@ -62,7 +62,6 @@ class LockHandler(_Handler):
         self._backends: dict[str, BaseLockBackend] = {}
         self._covers: list[Cover] = []  # the innermost last
         self._mutex = threading.RLock()
-        self._pid = os.getpid()
 
     def configure_settings(self, settings: Any) -> dict[str, Any]:
         if settings is None:
@@ -97,6 +96,7 @@ class LockHandler(_Handler):
         return backend_class(alias, conf)
 
     def __getitem__(self, alias: str) -> BaseLockBackend:
+        fork.check()
         backend = self._backends.get(alias)
         if backend is not None:
             return backend
@@ -164,12 +164,12 @@ class LockHandler(_Handler):
 
     def end_idle(self) -> None:
         """Have every backend end what holds nothing, at the interpreter's end."""
-        if self._pid == os.getpid():  # not in a child that was forked behind Python's back
-            for backend in self.all(initialized_only=True):
-                try:
-                    backend.end_idle()
-                except Exception:  # the others have sessions, too
-                    logger.exception("Ending what alias %r keeps failed", backend.alias)
+        fork.check()
+        for backend in self.all(initialized_only=True):
+            try:
+                backend.end_idle()
+            except Exception:  # the others have sessions, too
+                logger.exception("Ending what alias %r keeps failed", backend.alias)
 
     def reset(self) -> None:
         """Close every backend and read DISTLOCKS anew at the next use."""
@@ -187,10 +187,7 @@ class LockHandler(_Handler):
     def forget_parent(self) -> None:
         """Drop, in a forked child, what belongs to the parent; aliases are opened anew."""
         self._mutex = threading.RLock()
-        self._pid = os.getpid()
         for level in (self._backends, *(cover.below for cover in self._covers)):
-            for backend in level.values():
-                backend.forget_parent()
             _parked.extend(level.values())
             level.clear()
 
@@ -201,5 +198,5 @@ locks = LockHandler()
 # and a connection closed in the child is closed for the parent too.
 _parked: list[BaseLockBackend] = []
 
-os.register_at_fork(after_in_child=lambda: locks.forget_parent())
+after_fork(locks.forget_parent)
 LAST.append(locks.end_idle)

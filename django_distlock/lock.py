@@ -16,6 +16,7 @@ from typing import (
     overload,
 )
 
+from .conf import AliasConf
 from .core import flow
 from .core.acquisition import Acquisition
 from .core.blocks import Guard
@@ -130,29 +131,26 @@ class Lock(Guard[Lease], Decorates):
     def _obtain(self, wait: Wait, owner: str | None = None) -> Flow[Lease]:
         """Return a flow that acquires, as a new owner or as the ``owner`` handed to us."""
         self._refuse_contention()
-        patience = self._patience(wait)
-        return Acquisition(self, patience, patience, owner).flow()
+        return Acquisition(self, wait, owner=owner).flow()
 
     def _obtain_in(self, left: float | None, patience: float | None) -> Flow[Lease]:
         """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds."""
-        return Acquisition(self, left, patience).flow()
+        return Acquisition(self, patience, left=left).flow()
 
     def _obtain_now(self, wait: Wait) -> Lease:
         if self.on_contention != "raise" or self.default is not None:
             self._refuse_contention()
-        patience = self._patience(wait)
-        return Acquisition(self, patience, patience).run()
+        return Acquisition(self, wait).run()
 
     async def _aobtain_now(self, wait: Wait) -> Lease:
         self._refuse_contention()
-        patience = self._patience(wait)
-        return await Acquisition(self, patience, patience).arun()
+        return await Acquisition(self, wait).arun()
 
-    def _patience(self, wait: Wait) -> float | None:
+    def _patience(self, wait: Wait, conf: AliasConf) -> float | None:
         """Return the wait of the call, or else the lock's, or else that of the settings."""
         given = self.wait if wait is UNSET else wait
         if given is UNSET:
-            return locks[self.using].conf.wait
+            return conf.wait
         return check_wait(given, name=self._plain_name(), alias=self.using)
 
     def _plain_name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from django.db import connections
 
 from .backends.base import BaseLockBackend
 from .core import threads
+from .core.fork import after_fork
 from .core.values import LockInfo
 from .core.worker import close_connections
 from .exceptions import LockError
@@ -103,7 +103,7 @@ class _Asked(Generic[T]):
 _late: dict[BaseLockBackend, _Asked[Seen]] = {}
 """The look at each store that has hung longer than somebody had time to wait for."""
 
-os.register_at_fork(after_in_child=_late.clear)  # their threads are the parent's
+after_fork(_late.clear)  # their threads are the parent's
 
 
 def look(

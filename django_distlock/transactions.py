@@ -10,7 +10,6 @@ noticed by `sweep`, which every call of the lock API begins with.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -23,6 +22,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .core.descriptors import descriptor_of, mute
+from .core.fork import after_fork
 from .core.worker import events
 
 __all__ = [
@@ -304,4 +304,4 @@ def kept(key: Hashable) -> object:
     return None
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+after_fork(_forget_parent)

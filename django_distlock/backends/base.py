@@ -14,6 +14,7 @@ from ..core import cleaning, clock, flow, registry
 from ..core.backoff import Backoff
 from ..core.calls import Calls
 from ..core.durations import MAX_TTL, Duration
+from ..core.fork import after_fork
 from ..core.names import check_name, key_of
 from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..exceptions import InvalidLockBackendError, LockNotHeldError, UnsupportedOperationError
@@ -62,6 +63,7 @@ class BaseLockBackend(Calls):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         self.alias = alias
         self.conf = conf
+        after_fork(self.forget_parent)
         if conf.ttl > self.longest_ttl:
             raise InvalidLockBackendError(
                 f"DISTLOCKS[{alias!r}]['TTL'] is at most {self.longest_ttl:g} with this backend, "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..core.fork import after_fork
 from ..handler import locks
 from ..metrics import Measurement, held_now, listen
 
@@ -203,7 +204,7 @@ class _Tracked:
             *HELD, ("alias", "lock"), registry=registry, multiprocess_mode="livesum"
         )
         self._forget_parent()
-        os.register_at_fork(after_in_child=_Forgetting(self))
+        after_fork(self._forget_parent)
 
     def _forget_parent(self) -> None:
         self._mutex = threading.RLock()
@@ -215,14 +216,3 @@ class _Tracked:
             holds = self._holds.setdefault(lock, weakref.WeakSet())
             (holds.add if begins else holds.discard)(hold)
             self.collector.labels(*lock).set(len(holds))
-
-
-class _Forgetting:
-    """Tells a `_Tracked`, as long as there is one, that this is a forked child."""
-
-    def __init__(self, tracked: _Tracked) -> None:
-        self._tracked = weakref.ref(tracked)
-
-    def __call__(self) -> None:
-        if (tracked := self._tracked()) is not None:
-            tracked._forget_parent()

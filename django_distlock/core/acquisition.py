@@ -38,6 +38,7 @@ from .watchdog import abandon, watchdog
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
+    from ..conf import AliasConf
     from ..decorators import Name
 
 __all__ = ["Acquisition"]
@@ -65,10 +66,11 @@ class Options(Protocol):
     @property
     def label(self) -> str | None: ...
     def _plain_name(self) -> str: ...
+    def _patience(self, wait: Wait, conf: AliasConf) -> float | None: ...
 
 
 class Acquisition:
-    """One acquisition within ``left`` seconds of a wait of ``patience`` seconds (None: no limit).
+    """One acquisition that may ``wait``; ``left`` is what is left of that, if it has begun.
 
     As a new owner, or as the ``owner`` that may hold it already and was handed to us.
     """
@@ -86,17 +88,24 @@ class Acquisition:
     )
 
     def __init__(
-        self, lock: Options, left: float | None, patience: float | None, owner: str | None = None
+        self,
+        lock: Options,
+        wait: Wait = UNSET,
+        *,
+        left: float | Unset | None = UNSET,
+        owner: str | None = None,
     ) -> None:
         name = lock.name
         if callable(name) or "{" in name:
             name = lock._plain_name()
         self._lock = lock
         self._backend = backend = locks[lock.using]
+        self._patience = patience = lock._patience(wait, backend.conf)
+        if left is UNSET:
+            left = patience
         if (most := backend.longest_wait) is not None:
             left = most if left is None else min(left, most)
         self._left = left
-        self._patience = patience
         ttl = backend.conf.ttl  # judged with the settings
         if lock.ttl is not UNSET:
             ttl = check_ttl(lock.ttl, name=name, alias=lock.using, longest=backend.longest_ttl)

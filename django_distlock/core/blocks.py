@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -21,6 +20,7 @@ from ..lease import Lease
 from . import flow
 from .durations import UNSET, Wait
 from .flow import Flow
+from .fork import after_fork
 from .hold import Hold
 from .holder import this_task
 from .registry import Me, party
@@ -116,7 +116,7 @@ def _forget_parent() -> None:
     _mutex = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+after_fork(_forget_parent)
 
 
 # -- blocks ----------------------------------------------------------------------------------------

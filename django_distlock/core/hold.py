@@ -17,7 +17,7 @@ from ..backends.base import BaseLockBackend
 from ..exceptions import LeaseLostError, LockBackendError, LockNotHeldError
 from ..signals import Tell, heard, listeners, lock_failed, lock_released
 from ..transactions import Block, Ending, any_open, may_be_elsewhere
-from . import flow
+from . import flow, fork
 from .flow import Attempt, Flow, Granted, drift
 from .registry import Me, enter, leave, mark, party
 from .values import Claim, Grant
@@ -286,6 +286,7 @@ class Hold:
 
     def renew(self, ttl: float | None) -> Flow[bool]:
         """Renew in the store, with a new length if ``ttl`` is given; False notes the loss."""
+        fork.check()
         before = self.claim
         claim = before
         if ttl is not None:
@@ -322,6 +323,7 @@ class Hold:
         True: it is released. False: nothing was begun. Else it is RELEASING, and a flow has to go
         on from what the call has come to: see `finish_release`.
         """
+        fork.check()
         if (self.backend.conf.in_transaction == "hold" and any_open()) or not self._begin_release():
             return False
         try:
@@ -332,6 +334,7 @@ class Hold:
 
     async def arelease_now(self) -> Attempt | bool:
         """Release as `release_now`, on the event loop."""
+        fork.check()
         judged = self.backend.conf.in_transaction == "hold"
         if (judged and (may_be_elsewhere() or any_open())) or not self._begin_release():
             return False
@@ -358,6 +361,7 @@ class Hold:
 
         It leaves the watch first, so that no renewal follows.
         """
+        fork.check()
         with self.mutex:  # judged in one step: it may be acquired once more by its holder meanwhile
             if self.state is State.ACTIVE and self.is_kept_by_another():
                 return

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from . import fork
 from .values import Holder, Note
 
 __all__ = ["NOWHERE", "Caller", "Place", "place_of", "taken_by", "this_note", "this_task"]
@@ -114,7 +115,7 @@ def this_note(metadata: Mapping[str, Any] | None, *, show_caller: bool = True) -
         view, user, place = caller.view, "", NOWHERE
         if show_caller:
             user, place = caller.user, caller.place if caller.place[0] else _site()
-    who = (os.getpid(), threading.current_thread().name, name, view, user, place)
+    who = (fork.pid(), threading.current_thread().name, name, view, user, place)
     return Note(_holder(*who), metadata).dumps() if metadata else _plain_note(*who)
 
 

@@ -6,11 +6,12 @@ A connection of asyncio's that outlives its loop could not be closed any more.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
+
+from .fork import after_fork
 
 __all__ = ["Closing", "PerLoop"]
 
@@ -31,16 +32,14 @@ class PerLoop(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._reset()
+        after_fork(self._forget_parent)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._mutex = threading.RLock()
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, T, AsyncGenerator[None]]] = {}
 
     async def mine(self) -> T:
         """Return the one of the running loop."""
-        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
-            self.forget_parent()
         loop = asyncio.get_running_loop()
         found = self._loops.get(id(loop))
         # The id of a loop that ended may have been given to another.
@@ -83,7 +82,7 @@ class PerLoop(Generic[T]):
         for loop, _, keeper in found:
             _on(loop, keeper.aclose)
 
-    def forget_parent(self) -> None:
+    def _forget_parent(self) -> None:
         """Begin anew in a forked child; what the parent has is left as it is."""
         # Closing a transport would take its socket off the parent's epoll, too.
         _parked.append(self._loops)

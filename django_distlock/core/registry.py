@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import threading
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .fork import after_fork
 from .holder import this_task
 
 if TYPE_CHECKING:
@@ -193,4 +193,4 @@ def _forget_parent() -> None:
     _registry.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+after_fork(_forget_parent)

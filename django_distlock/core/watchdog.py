@@ -11,7 +11,6 @@ import atexit
 import heapq
 import itertools
 import logging
-import os
 import threading
 import warnings
 import weakref
@@ -24,6 +23,7 @@ from ..signals import heard, listeners, lock_failed
 from . import clock
 from .clock import Clock
 from .flow import drift
+from .fork import after_fork
 from .registry import Index, take_dropped
 from .values import Claim, Note
 from .worker import Worker, begin, close_connections, events
@@ -180,9 +180,9 @@ class Watchdog:
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self._reset()
+        after_fork(self._reset)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._schedule = Schedule()
         self._mutex = threading.RLock()  # see _workers_mutex
         self._changed = threading.Condition(self._mutex)  # never entered itself: see `threads`
@@ -210,8 +210,6 @@ class Watchdog:
             self._look_at(hold, hold.deadline)
 
     def _look_at(self, hold: Hold, due: float) -> None:
-        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
-            self._reset()
         with self._mutex:
             soonest = self._schedule.add(hold, due)
             if self._thread is None and not self._ended:
@@ -361,7 +359,6 @@ def abandon(backend: BaseLockBackend, claim: Claim, place: object) -> None:
 def _forget_parent() -> None:
     global _workers_mutex
     _workers_mutex = threading.RLock()
-    watchdog._reset()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+after_fork(_forget_parent)

@@ -7,7 +7,6 @@ import heapq
 import itertools
 import logging
 import math
-import os
 import threading
 import time
 import weakref
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from . import clock, threads
+from .fork import after_fork
 
 __all__ = [
     "LAST",
@@ -75,9 +75,9 @@ class Worker:
         self._after_jobs = after_jobs
         self._reset()
         Worker._all.add(self)
+        after_fork(self._forget_parent)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._jobs: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
         self._mutex = threading.RLock()  # finalizers submit jobs
@@ -88,8 +88,6 @@ class Worker:
 
     def submit(self, job: Job, after: float = 0.0) -> None:
         """Have ``job`` run on the thread, ``after`` seconds from now; ignored when closed."""
-        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
-            self._reset()
         with self._mutex:
             if self._closed:
                 return
@@ -164,13 +162,11 @@ class Worker:
         finally:
             self._busy = False
 
-    @classmethod
-    def forget_parent(cls) -> None:
-        """Drop, in a forked child, the parent's threads and jobs."""
-        for worker in list(cls._all):
-            closed = worker._closed
-            worker._reset()
-            worker._closed = closed
+    def _forget_parent(self) -> None:
+        """Drop, in a forked child, the parent's thread and jobs."""
+        closed = self._closed
+        self._reset()
+        self._closed = closed
 
 
 def close_connections() -> None:
@@ -205,6 +201,7 @@ class Callbacks:
         self._workers: list[Worker] = []
         self._next = itertools.count()
         self._running: dict[int, tuple[float, str]] = {}
+        after_fork(self._forget_parent)
 
     def submit(self, callback: Job, what: str) -> None:
         """Have ``callback`` run; ``what`` is what the log calls it."""
@@ -245,7 +242,7 @@ class Callbacks:
         for worker in tuple(self._workers):
             worker.drain(end)
 
-    def forget_parent(self) -> None:
+    def _forget_parent(self) -> None:
         """Have a mutex, in a forked child, that no thread of the parent's has locked."""
         self._mutex = threading.RLock()
         self._running.clear()
@@ -253,10 +250,6 @@ class Callbacks:
 
 callbacks = Callbacks()
 """Where callbacks of users and receivers of signals run that no call of theirs is waiting for."""
-
-os.register_at_fork(after_in_child=callbacks.forget_parent)
-
-os.register_at_fork(after_in_child=Worker.forget_parent)
 
 
 LAST: list[Job] = []

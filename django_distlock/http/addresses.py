@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import os
 import socket
 import threading
 from typing import Any, TypeAlias
 
 from ..core import threads
+from ..core.fork import after_fork
 
 __all__ = ["Addresses", "alook_up", "look_up"]
 
@@ -45,7 +45,8 @@ class _Lookup:
         return self._found
 
 
-_under_way: dict[tuple[int, str, int], _Lookup] = {}
+_under_way: dict[tuple[str, int], _Lookup] = {}
+after_fork(_under_way.clear)  # a child has no thread of the parent's
 
 
 def _ask(host: str, port: int) -> Addresses:
@@ -53,7 +54,7 @@ def _ask(host: str, port: int) -> Addresses:
 
 
 def _look_up(host: str, port: int) -> _Lookup:
-    key = os.getpid(), host, port  # a child has no thread of the parent's
+    key = host, port
     lookup = _under_way.get(key)
     if lookup is None or lookup.done.is_set():
         lookup = _under_way[key] = _Lookup(host, port)

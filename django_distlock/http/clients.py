@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from ..core.fork import after_fork
 from ..core.loops import PerLoop
 from ..core.threads import Places
 from .awires import AsyncWire
@@ -44,6 +45,7 @@ class Http:
         self._tls = tls
         self._waiting = waiting
         self._places = Places(waiting)
+        after_fork(self._forget_parent)
         self._pool = Pool(lambda to: Wire(to, self._headers, self._context(to)))
         self._loops = PerLoop(
             lambda: LoopPool(lambda to: AsyncWire(to, self._headers, self._context(to)))
@@ -170,8 +172,6 @@ class Http:
         self._pool.close()
         self._loops.close()
 
-    def forget_parent(self) -> None:
-        """Begin anew in a forked child; the connections are the parent's."""
-        self._pool.forget_parent()
-        self._loops.forget_parent()
+    def _forget_parent(self) -> None:
+        """Have places, in a forked child, in which no thread of the parent's waits."""
         self._places = Places(self._waiting)

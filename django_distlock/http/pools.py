@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from ..core.fork import after_fork
 from .awires import AsyncWire
 from .messages import Endpoint, HttpError, Request
 from .wires import Wire
@@ -26,12 +26,10 @@ class Pool:
         self.make = make
         self._idle: deque[Wire] = deque()
         self._closed = False
-        self._pid = os.getpid()
+        after_fork(self._forget_parent)
 
     def lend(self, endpoint: Endpoint) -> Wire:
         """Return a connection that nobody else uses until it is given back."""
-        if self._pid != os.getpid():  # forked behind Python's back, as uWSGI does
-            self.forget_parent()
         for wire in reversed(tuple(self._idle)):
             if wire.endpoint == endpoint:
                 try:
@@ -61,11 +59,10 @@ class Pool:
         self._closed = True
         self.close_idle()
 
-    def forget_parent(self) -> None:
+    def _forget_parent(self) -> None:
         """Begin anew in a forked child; the connections are the parent's."""
         _parked.append(self._idle)
         self._idle = deque()
-        self._pid = os.getpid()
 
 
 class LoopPool:

@@ -272,10 +272,7 @@ def test_a_lock_that_another_process_hung_on_its_own_lease_is_followed(
     assert here.release(mine)
 
 
-def test_a_child_has_neither_leases_nor_places(
-    server: Etcd, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also when it was forked behind Python's back, as uWSGI does."""
+def test_a_child_has_neither_leases_nor_places(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
     held, kept = claim(backend, name), claim(backend, f"{name}2")
     granted(backend, held)
@@ -283,13 +280,12 @@ def test_a_child_has_neither_leases_nor_places(
     lease = place_of(backend, kept).lease
     assert backend.release(kept)
     assert len(backend._steps.pool) == 1
-    with monkeypatch.context() as patched:
-        patched.setattr("django_distlock.backends.etcd.steps.getpid", lambda: -1)
-        granted(backend, kept)
-        assert place_of(backend, kept).lease.id != lease.id
-        assert backend._steps.places.get(held.owner) is None
-    assert backend.release(kept)  # in the parent again, which knows of nothing then
-    assert backend.release(held)
+    backend.forget_parent()
+    granted(backend, kept)
+    assert place_of(backend, kept).lease.id != lease.id
+    assert backend._steps.places.get(held.owner) is None
+    assert backend.release(kept)
+    assert backend.release(held)  # by the owner in the store
 
 
 def test_a_lease_refreshed_under_another_leader_is_refreshed_again(

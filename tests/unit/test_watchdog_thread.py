@@ -97,16 +97,6 @@ def test_what_is_due_sooner_wakes_it(backend: UnitBackend) -> None:
     assert late.state is State.ACTIVE
 
 
-def test_a_process_forked_behind_pythons_back_begins_anew(backend: UnitBackend) -> None:
-    dog = Watchdog()
-    # As in a child of uWSGI's: it has the parent's thread in memory, but nobody runs it.
-    dog._thread = threading.Thread()
-    dog._pid = -1
-    hold = make_hold(backend, "child", ttl=0.05, renewing=False)
-    dog.watch(hold)
-    assert eventually(lambda: hold.state is State.LOST)
-
-
 def test_its_thread_survives_what_goes_wrong(
     backend: UnitBackend, caplog: pytest.LogCaptureFixture
 ) -> None:

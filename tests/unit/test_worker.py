@@ -250,15 +250,6 @@ def test_draining_waits_no_longer_than_it_is_told() -> None:
     worker.close()
 
 
-def test_a_process_forked_behind_pythons_back_begins_anew() -> None:
-    worker = Worker("unit")
-    # As in a child of uWSGI's: it has the parent's thread in memory, but nobody runs it.
-    worker._thread = threading.Thread()
-    worker._pid = -1
-    run_all(worker)
-    worker.close()
-
-
 PROGRAM = """
 from django_distlock.core.worker import Worker
 import time

@@ -256,14 +256,13 @@ def test_who_is_not_let_in_is_told_at_once(
     assert time.monotonic() - started < 15
 
 
-def test_a_process_forked_behind_pythons_back(server: ZooKeeper, opened: Opener, name: str) -> None:
-    """As uWSGI does it, where Python's hooks for a fork are not called: only the pid tells."""
+def test_a_child_has_a_session_of_its_own(server: ZooKeeper, opened: Opener, name: str) -> None:
     backend = opened(server.address)
     with lock(name, using=backend.alias):
         pass
     parents, keeper = backend._session, backend._keeper
     client, session = parents._client, parents.id
-    parents._pid -= 1
+    backend.forget_parent()
     try:
         with lock(name, using=backend.alias):
             assert backend._session.id not in (None, session)

@@ -294,7 +294,6 @@ class ConsulBackend(BaseLockBackend):
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._http.forget_parent()
         self._sessions.forget_all()
         self._protocol.forget_all()
 

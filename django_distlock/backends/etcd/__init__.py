@@ -188,5 +188,4 @@ class EtcdBackend(BaseLockBackend):
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._asker.forget_parent()
         self._steps.begin_anew()

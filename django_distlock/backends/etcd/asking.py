@@ -236,12 +236,6 @@ class Asker:
         """Open a stream on the event loop."""
         return await self.http.aopen(self.request(question), limit)
 
-    # -- both --------------------------------------------------------------------------------------
-
-    def forget_parent(self) -> None:
-        """Begin anew in a forked child."""
-        self.http.forget_parent()
-
 
 def _cluster_of(said: Said) -> str:
     """Return the id of the cluster that has answered; "" if it does not say."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from os import getpid
 from typing import Any
 
 from ...core.clock import Clock
@@ -37,13 +36,10 @@ class Steps:
 
     def begin_anew(self) -> None:
         """Forget the leases and places: those of the parent, in a forked child."""
-        self._pid = getpid()
         self.pool = Pool()
         self.places = Places()
 
     def _known_here(self, claim: Claim) -> Place | None:
-        if self._pid != getpid():  # forked behind Python's back, as uWSGI does
-            self.begin_anew()
         return self.places.get(claim.owner)
 
     # -- acquire -----------------------------------------------------------------------------------

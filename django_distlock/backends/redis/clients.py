@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from os import getpid
 from typing import Any, Protocol, TypeVar
 
+from ...core.fork import after_fork
 from .location import Place
 from .talks import Begin, Command, Talk
 from .wires import FRESH, Wire
@@ -64,17 +64,18 @@ class NodeClient:
         self.place = place
         self._limit = limit
         self._reset()
+        after_fork(self._forget_parent)
 
     def _reset(self) -> None:
-        self._pid = getpid()
         self._idle: deque[Wire] = deque()
         self._closed = False
 
+    def _forget_parent(self) -> None:
+        _parked.append(self._idle)
+        self._reset()
+
     def _lend(self) -> Wire:
         """Return a wire that nobody else uses until it is given back: the one used last."""
-        if self._pid != getpid():  # forked behind Python's back, as uWSGI does
-            _parked.append(self._idle)
-            self._reset()
         try:
             return self._idle.pop()
         except IndexError:

@@ -225,4 +225,3 @@ class RedlockBackend(BaseLockBackend):
         self._crowd = waiting.Crowd()
         self.cluster.forget_parent()
         self._rings.forget_parent()
-        self._arings.forget_parent()

@@ -184,7 +184,3 @@ class AsyncRings:
     def close(self) -> None:
         """Have each loop close what it has open."""
         self._loops.close()
-
-    def forget_parent(self) -> None:
-        """Begin anew in a forked child; the connections are the parent's."""
-        self._loops.forget_parent()

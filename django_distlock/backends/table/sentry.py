@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.descriptors import descriptor_of
+from ...core.fork import after_fork
 from ...core.worker import begin
 
 __all__ = ["Watch", "twin_of", "within"]
@@ -134,4 +135,4 @@ def _forget_parent() -> None:
     _sentry = _Sentry()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+after_fork(_forget_parent)

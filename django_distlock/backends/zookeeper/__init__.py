@@ -74,8 +74,6 @@ class ZooKeeperBackend(Looking):
 
     def _run(self, begin: Callable[[], Talk[T]], limit: float) -> T:
         """Carry an operation out, again when the connection was lost, within ``limit`` seconds."""
-        if self._session.is_inherited():
-            self.forget_parent()
         end = self.clock() + limit
         while True:
             talk = begin()
@@ -100,8 +98,6 @@ class ZooKeeperBackend(Looking):
 
     async def _arun(self, begin: Callable[[], Talk[T]], limit: float) -> T:
         """Carry an operation out as `_run`, on the event loop."""
-        if self._session.is_inherited():
-            self.forget_parent()
         end = self.clock() + limit
         while True:
             talk = begin()

@@ -7,10 +7,11 @@ thread that reads the socket, which is two changes of threads less for each roun
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from ...core.fork import after_fork
 
 __all__ = ["Batch", "Bell", "Gate"]
 
@@ -22,7 +23,7 @@ def _forget_parent() -> None:
     _mutex = threading.RLock()  # a thread of the parent may have been inside
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+after_fork(_forget_parent)
 
 
 class Slot:

@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import logging
 import math
-import os
 import socket
 import threading
 from collections import deque
@@ -53,7 +52,6 @@ class Session:
 
     def _reset(self) -> None:
         self._mutex = threading.RLock()
-        self._pid = os.getpid()
         self._up = threads.Event()
         self._settled = threads.Event()  # it is up, or kazoo has given up
         self._client: Any = None
@@ -214,10 +212,6 @@ class Session:
         self.id = None
         if client is not None:
             self._end(client)
-
-    def is_inherited(self) -> bool:
-        """Tell whether it is the parent's, forked behind Python's back, as uWSGI does."""
-        return self._pid != os.getpid()
 
     def forget_parent(self) -> None:
         """Leave the parent's client to the parent, in a forked child."""

@@ -1,0 +1,62 @@
+"""What a forked child does not take over from its parent, in one place.
+
+A child has copies of the parent's connections, which two processes must not use; none of its
+threads; and the mutexes that those threads had locked. Whatever keeps such things registers here
+what makes them its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from types import MethodType
+
+__all__ = ["after_fork", "check", "pid"]
+
+_pid = os.getpid()
+_mutex = threading.RLock()
+_resets: list[Callable[[], Callable[[], None] | None]] = []
+
+
+def after_fork(reset: Callable[[], None]) -> None:
+    """Have ``reset`` called in each forked child; a method only as long as its object lives."""
+    kept = weakref.WeakMethod(reset) if isinstance(reset, MethodType) else lambda: reset
+    with _mutex:
+        _resets[:] = [*(each for each in _resets if each() is not None), kept]
+
+
+def pid() -> int:
+    """Return the id of this process, as it was at the last `check`: to ask for it takes a call."""
+    return _pid
+
+
+def check() -> None:
+    """Call what a child has to call, if this is one and Python's own hook was not called.
+
+    As under uWSGI, which runs the hooks only if it is told to (``py-call-uwsgi-fork-hooks``).
+    """
+    if _pid != os.getpid():
+        _in_child()
+
+
+def _in_child() -> None:
+    global _pid
+    with _mutex:
+        if _pid == os.getpid():  # another thread was faster
+            return
+        for each in tuple(_resets):
+            reset = each()
+            if reset is not None:
+                reset()
+        _pid = os.getpid()
+
+
+def _hook() -> None:
+    global _mutex
+    _mutex = threading.RLock()  # a thread of the parent's may have been inside
+    _in_child()
+
+
+os.register_at_fork(after_in_child=_hook)
