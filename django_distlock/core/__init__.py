@@ -2,10 +2,10 @@
 
 In the order in which an acquisition passes them:
 
-- ``guard``, ``blocks``, ``cancel``: entering and leaving a block.
+- ``blocks``: entering and leaving; what `Lock` and `LockGroup` share.
 - ``acquisition``, ``flow``: from the options to the lease; the algorithm, its steps and drivers.
 - ``calls``: how a store is called, and what its errors become.
-- ``held``, ``upkeep``, ``watchdog``: what this process holds, its renewal and its release.
-- ``threads``, ``worker``, ``offloop``, ``loops``: threads of our own, and event loops.
+- ``hold``, ``registry``, ``watchdog``: a grant and its states, who holds what, and renewal.
+- ``threads``, ``worker``, ``offloop``, ``loops``, ``fork``: threads of our own, event loops, forks.
 - ``values``, ``names``, ``durations`` and the others: what all of these are written with.
 """

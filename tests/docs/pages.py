@@ -16,7 +16,7 @@ __all__ = ["LANGUAGES", "ROOT", "Block", "Page", "PageError", "pages"]
 
 ROOT = Path(__file__).parents[2]
 
-LANGUAGES = ("python", "shell", "text", "sql", "ini")
+LANGUAGES = ("python", "shell", "text", "sql", "ini", "mermaid")
 """What a block may be, so that none escapes the tests by a misspelt language."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>.*)$")
