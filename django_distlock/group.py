@@ -22,7 +22,7 @@ from .lease import Lease
 from .lock import Lock, LockOptions, MemberOptions, UseOptions, lock
 
 if TYPE_CHECKING:
-    from .lock import Skipping
+    from .lock import Skipping, SkippingAtomic, SkippingLock
 
 __all__ = ["Leases", "LockGroup", "lock_all", "lock_for"]
 
@@ -188,6 +188,8 @@ if TYPE_CHECKING:
     class SkippingLockGroup(Skipping[D], LockGroup):  # type: ignore[misc]
         """A LockGroup as it types a function that may return something else on contention."""
 
+        def atomic(self, using: str | None = None) -> SkippingAtomic[Leases, D]: ...
+
 
 @overload
 def lock_all(
@@ -254,7 +256,21 @@ def lock_all(
     )
 
 
-def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock:
+@overload
+def lock_for(
+    instance: Any, *, on_contention: Literal["skip"], **options: Unpack[UseOptions]
+) -> SkippingLock[None]: ...
+@overload
+def lock_for(
+    instance: Any, *, on_contention: Literal["skip"], default: D, **options: Unpack[UseOptions]
+) -> SkippingLock[D]: ...
+@overload
+def lock_for(
+    instance: Any, *, on_contention: Callable[..., D], **options: Unpack[UseOptions]
+) -> SkippingLock[D]: ...
+@overload
+def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock: ...
+def lock_for(instance: Any, **options: Any) -> Lock:
     """Return a lock named after a saved model instance: app label, model and primary key.
 
     Takes the options of `lock`. Raises InvalidLockError when it has no primary key yet, or only
@@ -277,4 +293,5 @@ def lock_for(instance: Any, **options: Unpack[LockOptions]) -> Lock:
     # The concrete model, so that a proxy or a deferred instance names the same row's lock.
     meta = (instance._meta.concrete_model or type(instance))._meta
     options.setdefault("label", f"{meta.label_lower}:{{pk}}")
-    return replace(lock(f"{meta.label_lower}:{','.join(words)}", **options), _literal=True)
+    made: Lock = lock(f"{meta.label_lower}:{','.join(words)}", **options)
+    return replace(made, _literal=True)

@@ -19,7 +19,7 @@ from typing import (
 from .conf import AliasConf
 from .core import flow
 from .core.acquisition import Acquisition
-from .core.blocks import Guard
+from .core.blocks import Atomic, Guard
 from .core.durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .core.flow import Flow
 from .core.names import check_label, check_name, label_of
@@ -35,6 +35,7 @@ __all__ = ["Lock", "LockOptions", "MemberOptions", "lock"]
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, init=False)
@@ -221,6 +222,11 @@ if TYPE_CHECKING:
 
     class SkippingLock(Skipping[D], Lock):  # type: ignore[misc]
         """A Lock as it types a function that may return something else on contention."""
+
+        def atomic(self, using: str | None = None) -> SkippingAtomic[Lease, D]: ...
+
+    class SkippingAtomic(Skipping[D], Atomic[T], Generic[T, D]):  # type: ignore[misc]
+        """A lock around a transaction, with such a function."""
 
 
 class MemberOptions(TypedDict, total=False):

@@ -154,6 +154,16 @@ def replaced(tenant: str) -> int:
     return 1
 
 
+@lock("report:{tenant}", on_contention="skip").atomic()
+def skipped_whole(tenant: str) -> int:
+    return len(tenant)
+
+
+@lock_all("a", "b", on_contention="skip", default="").atomic(using="default")
+def both_skipped_whole(tenant: str) -> int:
+    return len(tenant)
+
+
 @lock_all("a:{tenant}", "b:{tenant}", on_contention="skip")
 def both_skipped(tenant: str) -> int:
     """Build, or return None."""
@@ -199,6 +209,8 @@ async def decorated() -> None:
     assert_type(await askipped("x"), int | str)
     assert_type(replaced("x"), int | float)
     assert_type(both_skipped("x"), int | None)
+    assert_type(skipped_whole("x"), int | None)
+    assert_type(both_skipped_whole("x"), int | str)
     skipped(5)  # type: ignore[arg-type]
     build(5)  # type: ignore[arg-type]
     build("x", tenants=1)  # type: ignore[call-arg]
@@ -246,6 +258,12 @@ async def views(request: HttpRequest) -> None:
 
 async def looking(instance: object) -> None:
     assert_type(lock_for(instance, ttl=5), Lock)
+
+    @lock_for(instance, on_contention="skip", default="")
+    def of_instance() -> int:
+        return 1
+
+    assert_type(of_instance(), int | str)
     backend = locks["default"]
     assert_type(backend, BaseLockBackend)
     assert_type(backend.held(prefix="a"), Iterator[LockInfo])
