@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
@@ -20,7 +19,7 @@ from .core.watchdog import worker_of
 from .core.worker import LAST
 from .exceptions import InvalidLockBackendError
 
-__all__ = ["Cover", "LockHandler", "locks"]
+__all__ = ["LockHandler", "locks"]
 
 if TYPE_CHECKING:
     _Handler = BaseConnectionHandler[BaseLockBackend]
@@ -29,22 +28,6 @@ else:  # generic in the stubs only
 
 
 logger = logging.getLogger("django_distlock")
-
-
-@dataclass(eq=False, slots=True)
-class Cover:
-    """What takes the place of aliases for a while, in tests: see `LockHandler.cover`."""
-
-    using: frozenset[str] | None
-    """The aliases that are covered; None: all of DISTLOCKS."""
-    make: Callable[[str, Any], BaseLockBackend]
-    """Makes the backend of an alias, given its entry of DISTLOCKS."""
-    made: dict[str, BaseLockBackend] = field(default_factory=dict)
-    below: dict[str, BaseLockBackend] = field(default_factory=dict)
-
-    def covers(self, alias: str) -> bool:
-        """Tell whether it makes the backend of ``alias``."""
-        return self.using is None or alias in self.using
 
 
 class LockHandler(_Handler):
@@ -60,7 +43,6 @@ class LockHandler(_Handler):
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
         self._backends: dict[str, BaseLockBackend] = {}
-        self._covers: list[Cover] = []  # the innermost last
         self._mutex = threading.RLock()
 
     def configure_settings(self, settings: Any) -> dict[str, Any]:
@@ -73,10 +55,6 @@ class LockHandler(_Handler):
         return settings
 
     def create_connection(self, alias: str) -> BaseLockBackend:
-        for cover in reversed(self._covers):
-            if cover.covers(alias):
-                cover.made[alias] = cover.make(alias, self.settings[alias])
-                return cover.made[alias]
         conf = parse(alias, self.settings[alias])
         where = f"DISTLOCKS[{alias!r}]['BACKEND']"
         try:
@@ -126,41 +104,15 @@ class LockHandler(_Handler):
             return list(self._backends.values())
         return [self[alias] for alias in self]
 
-    def cover(self, cover: Cover) -> None:
-        """Have ``cover`` make the backends of its aliases; those in use are kept below it.
-
-        Whatever happens to the aliases until `uncover`, a change of the settings or a fork, they
-        are opened anew by the cover. The leases of the backends below live on.
-        """
-        with self._mutex:
-            for alias in list(self._backends):
-                if alias in self.settings and cover.covers(alias):
-                    cover.below[alias] = self._backends.pop(alias)
-            self._covers.append(cover)
-
-    def uncover(self, cover: Cover) -> None:
-        """Close what ``cover`` has made and put back what was there; in any order of covers."""
-        with self._mutex:
-            above = self._covers[self._covers.index(cover) + 1 :]
-            self._covers.remove(cover)
-            for alias in {*cover.made, *cover.below}:
-                level = next((each.below for each in above if each.covers(alias)), self._backends)
-                made, below = cover.made.get(alias), cover.below.get(alias)
-                if made is not None and level.get(alias) is made:
-                    self._close(level.pop(alias))
-                if below is not None and level.setdefault(alias, below) is not below:
-                    self._close(below)  # another one was put in its place by hand
-
-    def is_covered(self, alias: str) -> bool:
-        """Tell whether another backend than that of DISTLOCKS stands in for ``alias``."""
-        return any(cover.covers(alias) for cover in self._covers)
+    def is_real(self, alias: str) -> bool:
+        """Return whether ``alias`` is the store that DISTLOCKS names, as it is but in tests."""
+        return True
 
     def close_all(self) -> None:
         """Close every backend; the leases held through them are lost to this process."""
         with self._mutex:
-            for level in (self._backends, *(cover.below for cover in self._covers)):
-                while level:
-                    self._close(level.popitem()[1])
+            while self._backends:
+                self._close(self._backends.popitem()[1])
 
     def end_idle(self) -> None:
         """Have every backend end what holds nothing, at the interpreter's end."""
@@ -187,9 +139,11 @@ class LockHandler(_Handler):
     def forget_parent(self) -> None:
         """Drop, in a forked child, what belongs to the parent; aliases are opened anew."""
         self._mutex = threading.RLock()
-        for level in (self._backends, *(cover.below for cover in self._covers)):
-            _parked.extend(level.values())
-            level.clear()
+        self._park(self._backends)
+
+    def _park(self, backends: dict[str, BaseLockBackend]) -> None:
+        _parked.extend(backends.values())
+        backends.clear()
 
 
 locks = LockHandler()
@@ -198,5 +152,5 @@ locks = LockHandler()
 # and a connection closed in the child is closed for the parent too.
 _parked: list[BaseLockBackend] = []
 
-after_fork(locks.forget_parent)
+after_fork(lambda: locks.forget_parent())
 LAST.append(locks.end_idle)

@@ -70,7 +70,7 @@ def _write(
     *, alias: str, name: str, fencing_token: int | None, holder: Holder, **kwargs: Any
 ) -> None:
     """Write down a lock that was broken; that it is free stands, also when that fails."""
-    if locks.is_covered(alias):
+    if not locks.is_real(alias):
         return  # a test's lock in memory
     act = _act.get()
     row = ForcedRelease(

@@ -364,7 +364,8 @@ class Lease:
         self._done = True
         claim, token = hold.claim, hold.fencing_token
         options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
-        fields = [self.alias, claim.name, claim.owner, claim.ttl, token, claim.note]
+        ttl = min(claim.ttl, hold.limit)  # for a shorter renewal may still be on its way
+        fields = [self.alias, claim.name, claim.owner, ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
 
     @classmethod

@@ -244,6 +244,8 @@ class Acquisition:
         try:  # no call comes before it: each is a place at which Python lets a signal's handler in
             if not isinstance(answer, Refusal):
                 lease = self._leased(answer, answer.deadline)
+                if answer.repeated:
+                    lease._hold.limit = claim.ttl
         except BaseException:
             abandon(backend, claim, self._place)  # interrupted, and granted already
             raise

@@ -156,6 +156,8 @@ class Granted(NamedTuple):
     fencing_token: int
     deadline: float
     bound: Bound | None = None
+    repeated: bool = False
+    """Whether an attempt before went unanswered: it may reach the store later."""
 
 
 def drift(ttl: float) -> float:
@@ -216,7 +218,7 @@ def acquire(
             if isinstance(answer, Grant):
                 deadline = asked + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:
-                    return Granted(answer.fencing_token, deadline, answer.bound)
+                    return Granted(answer.fencing_token, deadline, answer.bound, conflicts > 0)
             left = None if until is None else until - clock()
             if left is not None and left <= 0:
                 if isinstance(answer, Grant):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -65,6 +66,7 @@ class Hold:
         "in_flight",
         "index",
         "label",
+        "limit",
         "marks",
         "max_hold",
         "mutex",
@@ -105,6 +107,7 @@ class Hold:
         self.count = 1
         self.deferred: object | None = None  # what keeps it until a transaction has ended
         self.in_flight = False  # a renewal by the watchdog is under way
+        self.limit = math.inf  # seconds that a renewal is relied on for: see `renew`
         self.unsure = False  # a release was sent and not answered: it may be done
         self.entry: tuple[dict[int, Any], int] | None = None  # where the watchdog has it
         self.state = State.ACTIVE
@@ -299,7 +302,8 @@ class Hold:
             ours = yield from flow.insist(self.backend, "renew", claim)
         except BaseException as error:
             self.claim = before
-            # It may have reached the store: rely on the shorter of the two from now on.
+            # It may have reached the store, or reach it at any later time, after longer renewals.
+            self.limit = min(self.limit, claim.ttl)
             self.deadline = min(self.deadline, sent + claim.ttl - drift(claim.ttl))
             watchdog.watch(self)
             if isinstance(error, LockBackendError) and heard(lock_failed):
@@ -308,7 +312,9 @@ class Hold:
         if not ours:
             self.lose("the store says that it is not ours any more: it expired or was forced")
             return False
-        shortest = min(claim.ttl, before.ttl) if crossed or self.in_flight else claim.ttl
+        shortest = min(claim.ttl, self.limit)
+        if crossed or self.in_flight:
+            shortest = min(shortest, before.ttl)
         self.deadline = sent + shortest - drift(shortest)
         if claim is not before or shortest < claim.ttl:
             watchdog.watch(self)

@@ -281,6 +281,8 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             # A passing error is not a loss: the lease lasts until its deadline.
             # Not the error itself: it refers to this frame, and a handler may keep what is logged.
+            for hold, claim in zip(holds, claims, strict=True):
+                hold.limit = min(hold.limit, claim.ttl)  # it may reach the store later
             self._put_off(holds, str(error))
             return
         for hold, claim, ours in zip(holds, claims, answers, strict=True):
@@ -301,7 +303,8 @@ class Watchdog:
                 hold.tell_later(lock_failed, ends=False, **why)
 
     def _renewed(self, hold: Hold, claim: Claim, sent: float) -> None:
-        deadline = sent + claim.ttl - drift(claim.ttl)
+        ttl = min(claim.ttl, hold.limit)
+        deadline = sent + ttl - drift(ttl)
         if hold.claim is claim:  # else the holder has renewed meanwhile, with a ttl of its own
             hold.deadline = max(hold.deadline, deadline)
         self.watch(hold)

@@ -17,9 +17,10 @@ from ..conf import parse
 from ..core.durations import Duration, check_wait
 from ..core.names import check_name
 from ..exceptions import InvalidLockBackendError, LockNotHeldError
-from ..handler import Cover, locks
+from ..handler import locks
 from ..transactions import is_pending, sweep
 from .classes import decorate_class
+from .covers import Cover, cover, uncover
 from .elsewhere import call_site, claim_elsewhere
 from .memory import ELSEWHERE, MemoryBackend
 
@@ -143,7 +144,7 @@ class override_locks:
 
     def _begin(self) -> Stage:
         stage = Stage(Cover(self._using, lambda alias, raw: self._make(stage, alias, raw)))
-        locks.cover(stage.cover)
+        cover(stage.cover)
         try:
             aliases = list(locks if self._using is None else self._using)
             if strange := set(self._held) - {EVERY, *aliases}:
@@ -152,7 +153,7 @@ class override_locks:
             for alias in aliases:
                 locks[alias]  # made at once: wrong settings are told here
         except BaseException:
-            locks.uncover(stage.cover)
+            uncover(stage.cover)
             raise
         self._last = stage
         return stage
@@ -160,7 +161,7 @@ class override_locks:
     def _end(self, stage: Stage) -> None:
         if is_pending():
             sweep()  # what was kept until the end of a transaction is freed, not lost
-        locks.uncover(stage.cover)
+        uncover(stage.cover)
 
     def _make(self, stage: Stage, alias: str, raw: Any) -> BaseLockBackend:
         if isinstance(raw, Mapping):

@@ -252,8 +252,6 @@ class Upkeep(RuleBasedStateMachine):
         each = self._one(data)
         if each.hold.lapse():
             return  # as `Lease.renew` does
-        if fate == "late" and ttl != each.hold.claim.ttl:
-            fate = "lost"
         self.store.fate, self.store.slow = fate, slow
         self._renew(each, ttl)
 

@@ -51,6 +51,28 @@ def test_an_explicit_renewal_that_crosses_ours_is_kept_alive(
     assert hold.deadline >= stage.clock() + ttl / 2
 
 
+@pytest.mark.parametrize("who", ["holder", "watchdog"])
+def test_a_renewal_without_an_answer_may_come_after_a_longer_one(
+    who: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_distlock.core.hold.watchdog", stage.dog)
+    hold = stage.take(ttl=TTL)
+    short = hold.claim
+    stage.backend.before["renew"].append(Down("no answer"))
+    if who == "holder":
+        with pytest.raises(LockBackendError):
+            run(hold.renew(None))
+    else:
+        stage.step()
+    assert run(hold.renew(10 * TTL))
+    assert stage.backend.renew(short), "it comes now"
+    assert hold.deadline <= stage.clock() + TTL
+    for _ in range(20):
+        stage.step()
+        assert hold.state is State.ACTIVE, hold.reason
+    assert stage.clock() < hold.deadline <= stage.clock() + TTL
+
+
 def test_a_release_that_crosses_a_renewal_is_no_loss(
     stage: Stage, lost: list[dict[str, Any]]
 ) -> None:

@@ -1,0 +1,100 @@
+"""What takes the place of aliases for a while: the handler of the locks, as long as a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..backends.base import BaseLockBackend
+from ..handler import LockHandler, locks
+
+__all__ = ["Cover", "cover", "is_covered", "uncover"]
+
+
+@dataclass(eq=False, slots=True)
+class Cover:
+    """What takes the place of aliases: see `cover`."""
+
+    using: frozenset[str] | None
+    """The aliases that are covered; None: all of DISTLOCKS."""
+    make: Callable[[str, Any], BaseLockBackend]
+    """Makes the backend of an alias, given its entry of DISTLOCKS."""
+    made: dict[str, BaseLockBackend] = field(default_factory=dict)
+    below: dict[str, BaseLockBackend] = field(default_factory=dict)
+
+    def covers(self, alias: str) -> bool:
+        """Return whether it makes the backend of ``alias``."""
+        return self.using is None or alias in self.using
+
+
+_covers: list[Cover] = []  # the innermost last
+
+
+class CoveredLockHandler(LockHandler):
+    """The handler under covers: whatever happens to an alias, the cover makes its backend."""
+
+    def create_connection(self, alias: str) -> BaseLockBackend:
+        for each in reversed(_covers):
+            if each.covers(alias):
+                each.made[alias] = each.make(alias, self.settings[alias])
+                return each.made[alias]
+        return super().create_connection(alias)
+
+    def is_real(self, alias: str) -> bool:
+        return not is_covered(alias)
+
+    def close_all(self) -> None:
+        with self._mutex:
+            super().close_all()
+            for each in _covers:
+                while each.below:
+                    self._close(each.below.popitem()[1])
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        for each in _covers:
+            self._park(each.below)
+
+    def lay(self, new: Cover) -> None:
+        """Keep the backends in use below ``new``."""
+        with self._mutex:
+            for alias in list(self._backends):
+                if alias in self.settings and new.covers(alias):
+                    new.below[alias] = self._backends.pop(alias)
+            _covers.append(new)
+
+    def lift(self, old: Cover) -> None:
+        """Close what ``old`` has made, and put back what was there."""
+        with self._mutex:
+            above = _covers[_covers.index(old) + 1 :]
+            _covers.remove(old)
+            for alias in {*old.made, *old.below}:
+                level = next((each.below for each in above if each.covers(alias)), self._backends)
+                made, below = old.made.get(alias), old.below.get(alias)
+                if made is not None and level.get(alias) is made:
+                    self._close(level.pop(alias))
+                if below is not None and level.setdefault(alias, below) is not below:
+                    self._close(below)  # another one was put in its place by hand
+
+
+def cover(new: Cover) -> None:
+    """Have ``new`` make the backends of its aliases; those in use are kept below it.
+
+    Whatever happens to the aliases until `uncover`, a change of the settings or a fork, the cover
+    opens them again. The leases of the backends below live on.
+    """
+    locks.__class__ = CoveredLockHandler
+    CoveredLockHandler.lay(locks, new)  # type: ignore[arg-type]
+
+
+def uncover(old: Cover) -> None:
+    """Close what ``old`` has made and put back what was there; in any order of covers."""
+    CoveredLockHandler.lift(locks, old)  # type: ignore[arg-type]
+    if not _covers:
+        locks.__class__ = LockHandler
+
+
+def is_covered(alias: str) -> bool:
+    """Return whether a cover takes the place of ``alias``."""
+    return any(each.covers(alias) for each in _covers)
