@@ -364,7 +364,7 @@ class Lease:
         self._done = True
         claim, token = hold.claim, hold.fencing_token
         options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
-        ttl = min(claim.ttl, hold.limit)  # for a shorter renewal may still be on its way
+        ttl = hold.relied_on(claim.ttl, hold.backend.clock())
         fields = [self.alias, claim.name, claim.owner, ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
 

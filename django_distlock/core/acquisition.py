@@ -245,7 +245,7 @@ class Acquisition:
             if not isinstance(answer, Refusal):
                 lease = self._leased(answer, answer.deadline)
                 if answer.repeated:
-                    lease._hold.limit = claim.ttl
+                    lease._hold.note_unanswered(claim.ttl, backend.clock())
         except BaseException:
             abandon(backend, claim, self._place)  # interrupted, and granted already
             raise

@@ -32,6 +32,10 @@ __all__ = ["Hold", "State"]
 
 logger = logging.getLogger("django_distlock")
 
+# Seconds that a request without an answer may still take to the store: its connection is closed,
+# and what waits in a server has limits.
+UNANSWERED = 60.0
+
 
 class State(enum.Enum):
     """The life of a hold. It only goes forward, but for RELEASING when the store failed."""
@@ -66,7 +70,6 @@ class Hold:
         "in_flight",
         "index",
         "label",
-        "limit",
         "marks",
         "max_hold",
         "mutex",
@@ -78,6 +81,7 @@ class Hold:
         "renewing",
         "returned",
         "state",
+        "unanswered",
         "unsure",
     )
 
@@ -107,7 +111,7 @@ class Hold:
         self.count = 1
         self.deferred: object | None = None  # what keeps it until a transaction has ended
         self.in_flight = False  # a renewal by the watchdog is under way
-        self.limit = math.inf  # seconds that a renewal is relied on for: see `renew`
+        self.unanswered = (math.inf, 0.0)  # the ttl of a request, and until when it may arrive
         self.unsure = False  # a release was sent and not answered: it may be done
         self.entry: tuple[dict[int, Any], int] | None = None  # where the watchdog has it
         self.state = State.ACTIVE
@@ -279,6 +283,15 @@ class Hold:
                 self.lose("its session with the store ended, or was not heard of for too long")
         return self.state is State.LOST
 
+    def note_unanswered(self, ttl: float, sent: float) -> None:
+        """Note that a request of ``ttl`` seconds, sent then, may still reach the store."""
+        self.unanswered = self.relied_on(ttl, sent), sent + UNANSWERED
+
+    def relied_on(self, ttl: float, sent: float) -> float:
+        """Return for how long a renewal of ``ttl`` seconds, sent then, can be relied on."""
+        shorter, until = self.unanswered
+        return min(ttl, shorter) if sent < until else ttl
+
     def left(self) -> float:
         """Return the seconds for which the holder may still rely on the lease."""
         sure = self.backend.sure_until(self.claim, foreseen=True)
@@ -302,8 +315,8 @@ class Hold:
             ours = yield from flow.insist(self.backend, "renew", claim)
         except BaseException as error:
             self.claim = before
-            # It may have reached the store, or reach it at any later time, after longer renewals.
-            self.limit = min(self.limit, claim.ttl)
+            # It may have reached the store, or reach it later, after longer renewals.
+            self.note_unanswered(claim.ttl, sent)
             self.deadline = min(self.deadline, sent + claim.ttl - drift(claim.ttl))
             watchdog.watch(self)
             if isinstance(error, LockBackendError) and heard(lock_failed):
@@ -312,7 +325,7 @@ class Hold:
         if not ours:
             self.lose("the store says that it is not ours any more: it expired or was forced")
             return False
-        shortest = min(claim.ttl, self.limit)
+        shortest = self.relied_on(claim.ttl, sent)
         if crossed or self.in_flight:
             shortest = min(shortest, before.ttl)
         self.deadline = sent + shortest - drift(shortest)

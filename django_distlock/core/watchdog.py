@@ -282,7 +282,7 @@ class Watchdog:
             # A passing error is not a loss: the lease lasts until its deadline.
             # Not the error itself: it refers to this frame, and a handler may keep what is logged.
             for hold, claim in zip(holds, claims, strict=True):
-                hold.limit = min(hold.limit, claim.ttl)  # it may reach the store later
+                hold.note_unanswered(claim.ttl, sent)
             self._put_off(holds, str(error))
             return
         for hold, claim, ours in zip(holds, claims, answers, strict=True):
@@ -303,7 +303,7 @@ class Watchdog:
                 hold.tell_later(lock_failed, ends=False, **why)
 
     def _renewed(self, hold: Hold, claim: Claim, sent: float) -> None:
-        ttl = min(claim.ttl, hold.limit)
+        ttl = hold.relied_on(claim.ttl, sent)
         deadline = sent + ttl - drift(ttl)
         if hold.claim is claim:  # else the holder has renewed meanwhile, with a ttl of its own
             hold.deadline = max(hold.deadline, deadline)

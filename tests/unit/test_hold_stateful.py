@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from django_distlock.core import watchdog
 from django_distlock.core.flow import drift, run
-from django_distlock.core.hold import Hold, State
+from django_distlock.core.hold import UNANSWERED, Hold, State
 from django_distlock.core.values import Claim, Grant
 from django_distlock.core.worker import Worker
 from django_distlock.exceptions import LockBackendError, LockNotHeldError
@@ -40,7 +40,7 @@ class Store(UnitBackend):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self.late: list[Callable[[], object]] = []
+        self.late: list[tuple[float, Callable[[], object]]] = []  # and when it was sent
         self.meanwhile: Callable[[], None] | None = None
         self.background: list[Claim] = []  # what the watchdog asked to be renewed
 
@@ -49,7 +49,7 @@ class Store(UnitBackend):
         slow, self.slow = self.slow, 0.0
         cast("VirtualClock", self.clock).advance(slow)
         if fate == "late":
-            self.late.append(act)
+            self.late.append((self.clock(), act))
         if fate in ("late", "unsent"):
             raise Down("no answer")
         answer = act()
@@ -284,7 +284,9 @@ class Upkeep(RuleBasedStateMachine):
     @rule(data=st.data())
     def what_was_late_comes(self, data: st.DataObject) -> None:
         late = self.store.late
-        late.pop(data.draw(st.integers(0, len(late) - 1)))()
+        sent, act = late.pop(data.draw(st.integers(0, len(late) - 1)))
+        if self.clock() < sent + UNANSWERED:
+            act()
 
     # -- what holds --------------------------------------------------------------------------------
 
