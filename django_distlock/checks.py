@@ -105,8 +105,8 @@ def check_deploy(
         if backend.scope == "process":
             found.append(
                 Warning(
-                    f"DISTLOCKS[{backend.alias!r}] is {type(backend).__name__}, which excludes "
-                    "nobody outside of its process.",
+                    f"DISTLOCKS[{backend.alias!r}] is {type(backend).__name__}, which does not "
+                    "exclude other processes.",
                     hint=f"Use a backend that all processes see. See {_DOCS}.",
                     id="distlock.W010",
                 )

@@ -39,7 +39,7 @@ logger = logging.getLogger("django_distlock")
 
 # As in sysexits.h: EX_TEMPFAIL, EX_UNAVAILABLE, EX_SOFTWARE.
 HELD = 75
-"""Exit code when somebody else holds the lock: nothing was done, and may be tried again."""
+"""Exit code when the lock is held: nothing was done, and may be tried again."""
 UNAVAILABLE = 69
 """Exit code when the store failed: nothing was done."""
 LOST = 70
@@ -129,7 +129,7 @@ def alone(
 ) -> Iterator[Lease]:
     """Run a block of a command under a lock, and have what goes wrong end it by its exit code.
 
-    ``held`` is the exit code when somebody else holds the lock; ``caller`` is whom
+    ``held`` is the exit code when the lock is held; ``caller`` is whom
     the lock shows; ``ended_by`` are the signals that end the block, by 128 + their number.
     """
     with _ended_by(ended_by):

@@ -54,7 +54,7 @@ def break_hold(
         now: LockInfo | None = backend.call("inspect", info.name, name=info.name)
         if now is None or now.owner != info.owner:
             raise LockNotHeldError(
-                "Not broken: it changed hands", name=info.name, alias=backend.alias
+                "Not released: another grant holds it by now", name=info.name, alias=backend.alias
             )
     act = _Act(shown(by, 200), way)
     mark = _act.set(act)

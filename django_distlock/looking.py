@@ -21,7 +21,7 @@ from .handler import locks
 
 __all__ = ["LIMIT", "Answer", "Seen", "ask", "look", "open_all"]
 
-PROBE = "distlock: is anybody there?"
+PROBE = "distlock: reachable?"
 """A name that nobody locks, asked for to time a round trip."""
 
 

@@ -259,11 +259,13 @@ class BaseLockBackend(Calls):
             yield Ask(sweep)
         info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
         if info is None or (token is not None and info.fencing_token != token):
-            now = "nobody holds it" if info is None else f"token {info.fencing_token} holds it"
-            raise LockNotHeldError(f"Not broken: {now}", name=name, alias=self.alias)
+            now = "it is not held" if info is None else f"token {info.fencing_token} holds it"
+            raise LockNotHeldError(f"Not released: {now}", name=name, alias=self.alias)
         claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
         if not (yield from flow.insist(self, "release", claim)):
-            raise LockNotHeldError("Not broken: it changed hands", name=name, alias=self.alias)
+            raise LockNotHeldError(
+                "Not released: another grant holds it by now", name=name, alias=self.alias
+            )
         facts = {"name": name, "fencing_token": info.fencing_token, "holder": info.holder}
         if heard(lock_force_released):
             yield Tell(lock_force_released, self.alias, facts)

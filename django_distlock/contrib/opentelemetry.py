@@ -83,7 +83,7 @@ class _Meters:
         self._waited = meter.create_histogram(
             "distlock.wait.duration",
             unit="s",
-            description="How long those had waited who were granted a lock.",
+            description="How long acquisitions waited that were granted a lock.",
             explicit_bucket_boundaries_advisory=WAIT_BUCKETS,
         )
         self._held = meter.create_histogram(
@@ -103,7 +103,7 @@ class _Meters:
         self._forced = meter.create_counter(
             "distlock.forced_releases",
             unit="{lock}",
-            description="Locks that somebody has freed by force.",
+            description="Locks that were force-released.",
         )
         self._failed = meter.create_counter(
             "distlock.store.errors",

@@ -82,14 +82,14 @@ class _Metrics:
         lock = ("alias", "lock")
         self._acquired = Counter(
             "distlock_acquisitions",
-            "Attempts to get a lock that have ended: granted, contended (somebody else holds it) "
+            "Attempts to get a lock that have ended: granted, contended (another holder has it) "
             "or failed (the store did).",
             (*lock, "outcome"),
             registry=registry,
         )
         self._waited = Histogram(
             "distlock_wait_seconds",
-            "How long those had waited who were granted a lock.",
+            "How long acquisitions waited that were granted a lock.",
             lock,
             buckets=wait_buckets,
             registry=registry,
@@ -115,7 +115,7 @@ class _Metrics:
         )
         self._forced = Counter(
             "distlock_forced_releases",
-            "Locks that somebody has freed by force.",
+            "Locks that were force-released.",
             ("alias",),
             registry=registry,
         )

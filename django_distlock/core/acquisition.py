@@ -346,9 +346,9 @@ class Acquisition:
             )
         kind = LockNotAcquiredError if patience == 0 else LockTimeoutError
         if backend.longest_wait is not None:
-            message += f". Here nobody waits for longer than {backend.longest_wait:g} s"
+            message += f". Waits are limited here to {backend.longest_wait:g} s"
         elif patience:
-            message += f". Waited {patience:g} s: raise wait, or hold it for shorter"
+            message += f". Waited {patience:g} s: increase wait, or shorten the critical section"
         return kind(
             message,
             name=self._claim.name,

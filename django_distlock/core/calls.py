@@ -19,6 +19,17 @@ __all__ = ["Calls"]
 
 T = TypeVar("T")
 
+_DOING = {
+    "try_acquire": "acquiring",
+    "queue": "waiting",
+    "renew": "renewing",
+    "renew_many": "renewing",
+    "release": "releasing",
+    "inspect": "inspecting",
+    "scan": "listing locks",
+    "clean_batch": "cleaning",
+}
+
 
 class Calls:
     """What calls the primitives of a store, in either world."""
@@ -88,10 +99,10 @@ class Calls:
             kind = StoreConflictError
         elif self.is_passing(error):
             kind = StoreUnavailableError
-        what = verb.replace("_", " ")
+        doing = _DOING.get(verb, f"calling {verb}()")
         said = shown(str(error).strip().rstrip(".") or repr(error), 500)
         return kind(
-            f"The store failed at {what}: {type(error).__name__}: {said}. {self.remedy(error)}",
+            f"Lock store error while {doing}: {type(error).__name__}: {said}. {self.remedy(error)}",
             name=name,
             alias=self.alias,
         )

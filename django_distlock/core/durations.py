@@ -58,14 +58,16 @@ def _seconds(value: Any, what: str, name: str | None, alias: str | None) -> floa
     # bool is an int to Python, and True has meant "for ever" in one library and 1 s in another.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidLockError(
-            f"{what} is a number of seconds or a timedelta, not {value!r}", name=name, alias=alias
+            f"{what} must be a number of seconds or a timedelta; got {value!r}",
+            name=name,
+            alias=alias,
         )
     try:
         number = float(value)
     except OverflowError as error:
-        raise InvalidLockError(f"{what} is too large", name=name, alias=alias) from error
+        raise InvalidLockError(f"{what} must not be so large", name=name, alias=alias) from error
     if not math.isfinite(number):
-        raise InvalidLockError(f"{what} is finite, not {value!r}", name=name, alias=alias)
+        raise InvalidLockError(f"{what} must be finite; got {value!r}", name=name, alias=alias)
     return number
 
 
@@ -84,7 +86,7 @@ def check_ttl(
     seconds = _seconds(value, what, name, alias)
     if not MIN_TTL <= seconds <= longest:
         raise InvalidLockError(
-            f"{what} is from {MIN_TTL} to {longest:g} seconds, not {seconds:g}",
+            f"{what} must be between {MIN_TTL} and {longest:,.0f} seconds; got {seconds:g}",
             name=name,
             alias=alias,
         )
@@ -103,8 +105,8 @@ def check_wait(
     seconds = _seconds(value, what, name, alias)
     if seconds < 0:
         raise InvalidLockError(
-            f"{what} is 0 (try once), a positive number of seconds, or None (for ever), "
-            f"not {seconds:g}",
+            f"{what} must be 0 (try once), a positive number of seconds, or None (no limit); "
+            f"got {seconds:g}",
             name=name,
             alias=alias,
         )
@@ -119,7 +121,8 @@ def check_age(value: Any, *, what: str = "older_than", alias: str | None = None)
     seconds = _seconds(value, what, None, alias)
     if not MIN_AGE <= seconds <= MAX_TTL:
         raise InvalidLockError(
-            f"{what} is from {MIN_AGE:g} to {MAX_TTL:.0f} seconds, not {seconds:g}", alias=alias
+            f"{what} must be between {MIN_AGE:g} and {MAX_TTL:,.0f} seconds; got {seconds:g}",
+            alias=alias,
         )
     return seconds
 
@@ -137,7 +140,7 @@ def parse_duration(text: str, *, what: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", text, re.ASCII)
     if found is None:
         raise InvalidLockError(
-            f"{what} is a number of seconds, or a number with one of the units "
-            f"{', '.join(_UNITS)} behind it, such as 7d or 12h, not {text!r}"
+            f"{what} must be a number of seconds, or a number with one of the units "
+            f"{', '.join(_UNITS)} after it, such as 7d or 12h; got {text!r}"
         )
     return float(found[1]) * _UNITS[found[2] or "s"]

@@ -24,12 +24,12 @@ def check_name(name: Any, alias: str | None = None) -> str:
     """
     if not isinstance(name, str):
         raise InvalidLockError(
-            f"A lock's name is a str, not {type(name).__name__}: convert it yourself, "
+            f"A lock name must be a str; got {type(name).__name__}. Convert it yourself, "
             "so that two parts of the program cannot convert it differently",
             alias=alias,
         )
     if not name:
-        raise InvalidLockError("A lock's name is not empty", name=name, alias=alias)
+        raise InvalidLockError("A lock name must not be empty", name=name, alias=alias)
     return name
 
 
@@ -37,7 +37,7 @@ def check_label(label: Any, name: str | None = None, alias: str | None = None) -
     """Raise InvalidLockError unless ``label`` is None or a short str that is not empty."""
     if label is not None and not (isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL):
         raise InvalidLockError(
-            f"label is what metrics call many locks by, a str of 1 to {LONGEST_LABEL} characters",
+            f"label must be a str of 1 to {LONGEST_LABEL} characters, shared by many locks",
             name=name,
             alias=alias,
         )

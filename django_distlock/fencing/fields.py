@@ -236,13 +236,13 @@ def _rejected(
     if any(mark and mark[:HALF] != fence.mark[:HALF] for _, _, mark in found):
         why = "written under another lock, with whose tokens ours cannot be compared"
         remedy = (
-            "Use one lock for a row; when it was renamed and nobody holds the old one, empty the "
+            "Use one lock for a row; when it was renamed and the old one is not held, empty the "
             f"fence by update({columns.token}=0, {columns.mark}='')"
         )
     else:
         who = "a newer holder" if token > fence.token else "another holder"
         why = f"written by {who} (token {token}, ours is {fence.token})"
-        remedy = "Acquire the lock anew and begin again with what the rows hold now"
+        remedy = "Acquire the lock again, and start again from what the rows hold now"
     pks = tuple(pk for pk, _, _ in found)
     named = ", ".join(str(pk) for pk in pks[:SHOWN]) + (", …" if len(pks) > SHOWN else "")
     was = "was" if len(pks) == 1 else "were"

@@ -101,7 +101,7 @@ class override_locks:
         backend = locks[using]
         info = backend.inspect(name) if isinstance(backend, MemoryBackend) else None
         if info is None or not info.owner.startswith(ELSEWHERE):
-            raise LockNotHeldError("Nobody else holds it", name=name, alias=using)
+            raise LockNotHeldError("No other holder has it", name=name, alias=using)
         backend.force_release(name, fencing_token=info.fencing_token)
 
     # -- entering and leaving ----------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Gate:
     def __call__(self) -> None:
         self._reached.set()
         if not self._opened.wait(10):
-            raise AssertionError("nobody has opened the gate")
+            raise AssertionError("the gate was not opened")
 
     def reached(self) -> bool:
         """Tell whether somebody stands before it or came through."""

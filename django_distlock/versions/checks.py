@@ -22,7 +22,7 @@ def check_admin_forms(
     """Warn of admin classes whose options drop the version from their forms."""
     return [
         Warning(
-            f"{type(options).__name__}.{option} drops {name!r} from the form: who saves it "
+            f"{type(options).__name__}.{option} drops {name!r} from the form: saving it "
             f"overwrites what others have written to {options.model._meta.label} meanwhile.",
             hint=f"Keep {name!r} in the form, where it is a hidden input. "
             "See docs/reference/checks.md.",

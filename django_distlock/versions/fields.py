@@ -34,7 +34,7 @@ class VersionAttribute(DeferredAttribute):
             return self
         raise FieldError(
             f"The version of {instance._meta.label} pk={instance.pk!r} was not loaded with it, so "
-            f"that nobody can tell whether the row has changed since: name {self.field.name!r} in "
+            f"no write can tell whether the row has changed since: name {self.field.name!r} in "
             "only(), leave it out of defer(), or call refresh_from_db()"
         )
 

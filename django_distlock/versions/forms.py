@@ -85,7 +85,7 @@ class VersionFormField(forms.Field):
 
 _UNKNOWN = _(
     "This form does not tell which version of the row it was made from. Load the page again, "
-    "and enter your changes anew."
+    "and enter your changes again."
 )
 
 
@@ -124,7 +124,7 @@ def _conflict(
     """Yield what to tell the user: that somebody was faster, and what is there now."""
     yield ValidationError(
         _(
-            "Somebody else has changed this %(what)s while you edited it. Nothing was saved. Your "
+            "Another user has changed this %(what)s while you edited it. Nothing was saved. Your "
             "input is still below: compare it, and save again to overwrite what is shown here."
         ),
         params={"what": form.instance._meta.verbose_name},

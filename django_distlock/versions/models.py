@@ -121,8 +121,8 @@ class VersionedModel(models.Model):
             if not isinstance(manager.get_queryset(), VersionedQuerySet):
                 found.append(
                     Warning(
-                        f"The manager {manager.name!r} writes without raising the version, so that "
-                        "nobody notices.",
+                        f"The manager {manager.name!r} writes without raising the version, so the "
+                        "change is not noticed.",
                         hint="Derive its queryset from VersionedQuerySet, and put VersionedModel "
                         f"first among the bases. See {_DOCS}.",
                         obj=cls,

@@ -32,7 +32,7 @@ else:  # the class takes no type parameter while the program runs
     BooleanLookup = Lookup
 
 REMEDY = (
-    "Nothing was written. Read it anew (refresh_from_db()), apply the change to what it is now, "
+    "Nothing was written. Read it again (refresh_from_db()), apply the change to what it is now, "
     "and save; retry_on_conflict does so"
 )
 
@@ -134,16 +134,16 @@ def conflict(field: VersionField, using: str, versions: Mapping[Any, int]) -> St
         versions = {field.model._meta.pk.to_python(pk): v for pk, v in versions.items()}
     changed = {pk: v for pk, v in versions.items() if now.get(pk) != v}
     if not changed:  # a snapshot that is older than the other's commit
-        said = "was changed by somebody else after this transaction had begun"
+        said = "was changed by another writer after this transaction had begun"
         return stale(field.model, using, versions, said)
     gone = [pk for pk in changed if pk not in now]
     if len(gone) == len(changed):
-        return stale(field.model, using, changed, "was deleted by somebody else since it was read")
+        return stale(field.model, using, changed, "was deleted by another writer since it was read")
     if all((now.get(pk) or v) < v for pk, v in changed.items()):
         said = "was saved in a transaction that was rolled back, and has not that version any more"
         return stale(field.model, using, changed, said)
     there = ", ".join(str(now.get(pk, "deleted")) for pk in list(changed)[:10])
-    said = f"was changed by somebody else since it was read: the version is now {there}"
+    said = f"was changed by another writer since it was read: the version is now {there}"
     return stale(field.model, using, changed, said)
 
 
@@ -177,5 +177,5 @@ def refused(
     field: VersionField, using: str, versions: Mapping[Any, int], error: DatabaseError
 ) -> StaleVersionError:
     """Return our error for what `outdated` has found."""
-    said = f"was changed by somebody else, said the database ({shown(str(error))})"
+    said = f"was changed by another writer, said the database ({shown(str(error))})"
     return stale(field.model, using, versions, said)

@@ -70,7 +70,7 @@ def _page(request: HttpRequest, told: Told, status: int) -> HttpResponse:
 def _words(reason: Reason) -> tuple[str, str]:
     if reason == "held":
         return _("One moment, please"), _(
-            "Somebody else is doing this right now. Nothing was done."
+            "Another request is doing this right now. Nothing was done."
         )
     if reason == "lost":
         return (

@@ -157,7 +157,7 @@ def test_an_alias_that_is_down_does_not_stop_the_others(alias: str, store: str, 
     with database_alias("down", unreachable(store)), lock_alias("down", LOCATION="down"):
         ran = Ran("--using", "down", "--using", alias)
     assert ran.out == "own: 1 of 1 removed (idle for 7d)\n"
-    assert ran.err.startswith("down: The store failed at clean batch: OperationalError: ")
+    assert ran.err.startswith("down: Lock store error while cleaning: OperationalError: ")
     assert "Look at the database server of DATABASES['down']" in ran.err
     assert ran.failed == "Not cleaned: down. See the errors above."
 
@@ -196,7 +196,7 @@ def test_an_alias_set_up_wrongly_does_not_stop_the_others(
     ("options", "said"),
     [
         (["--older-than", "0"], "--older-than is from 60 to"),
-        (["--older-than", "7y"], "--older-than is a number of seconds, or"),
+        (["--older-than", "7y"], "--older-than must be a number of seconds, or"),
         (["--older-than", "-7d"], "--older-than"),
         (["--batch-size", "0"], "batch is a number from 1 to 10000, not 0"),
         (["--batch-size", "many"], "--batch-size: invalid int value"),

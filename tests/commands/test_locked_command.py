@@ -182,7 +182,7 @@ def test_a_lost_lock_is_a_failure(backend: UnitBackend) -> None:
 
 
 def test_the_store_is_down() -> None:
-    failing = pytest.raises(CommandError, match="Not run: The store failed at try acquire")
+    failing = pytest.raises(CommandError, match="Not run: Lock store error while acquiring")
     down = database_alias("down", unreachable(STORES[0]))
     with down, lock_alias("down", LOCATION="down"), failing as failed:
         call(command(Import, "down")())
@@ -194,7 +194,7 @@ def test_a_store_that_fails_at_the_release_takes_nothing_away(
 ) -> None:
     backend.before["release"].append(Down())
     assert call(command(Import, backend.alias)()) == "imported main\n"
-    assert "After the command: The store failed at release" in caplog.text
+    assert "After the command: Lock store error while releasing" in caplog.text
 
 
 KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}

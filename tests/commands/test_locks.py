@@ -117,7 +117,7 @@ def test_a_store_that_is_down_hides_no_other(store: str, prefix: str) -> None:
     ):
         ran = Ran("locks", "list", "--prefix", prefix)
         assert f"\n{store}  " in ran.out
-        assert "down: The store failed at scan: OperationalError: " in ran.err
+        assert "down: Lock store error while listing locks: OperationalError: " in ran.err
         assert "wrong: DISTLOCKS['wrong']['RETENTION']" in ran.err
         assert ran.failed == "Not read: wrong, down. See the errors above."
         assert ran.code == 1
@@ -231,7 +231,7 @@ def test_show_as_json(store: str, name: str) -> None:
 def test_nobody_holds_it(store: str, name: str) -> None:
     for action in (["show"], ["release", "--yes"]):
         ran = Ran("locks", *action, name, "--using", store)
-        assert ran.failed.startswith("Nobody holds '")
+        assert ran.failed.startswith("Not held: '")
         assert ran.code == 1
 
 
@@ -240,7 +240,7 @@ def test_not_to_know_is_not_the_same(store: str, name: str) -> None:
         for action in (["show"], ["release", "--yes"]):
             ran = Ran("locks", *action, name)
             assert ran.failed == "Not read: down. See the errors above."
-            assert "down: The store failed at inspect" in ran.err
+            assert "down: Lock store error while inspecting" in ran.err
 
 
 @pytest.mark.parametrize("server", SERVERS)

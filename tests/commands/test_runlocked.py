@@ -126,8 +126,8 @@ def test_what_cannot_be_run(name: str, words: list[str], code: int, said: str) -
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ttl", "0"], "ttl is from 0.01"),
-        (["--ttl", "soon"], "--ttl is a number of seconds, or"),
+        (["--ttl", "0"], "ttl must be between 0.01"),
+        (["--ttl", "soon"], "--ttl must be a number of seconds, or"),
         (["--wait", "-1"], "--wait"),
         (["--using", "nowhere"], "DISTLOCKS has no alias 'nowhere'"),
         (["--on-contention", "busy"], "invalid int value"),
@@ -188,7 +188,7 @@ def test_the_store_is_down(store: str, name: str) -> None:
     with database_alias("down", unreachable(store)), lock_alias("down", LOCATION="down"):
         ran = Ran("runlocked", name, "--", "echo", using="down")
     assert ran.code == 69
-    assert ran.failed.startswith("Not run: The store failed at try acquire: ")
+    assert ran.failed.startswith("Not run: Lock store error while acquiring: ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -57,7 +57,9 @@ def test_the_stores_errors_become_ours(
     assert type(caught.value) is kind
     assert caught.value.__cause__ is error
     assert (caught.value.name, caught.value.alias) == ("a", backend.alias)
-    assert str(caught.value).startswith(f"The store failed at inspect: {type(error).__name__}: ")
+    assert str(caught.value).startswith(
+        f"Lock store error while inspecting: {type(error).__name__}: "
+    )
     assert "Look at the store and its log" in str(caught.value)
 
 
@@ -239,7 +241,7 @@ def test_a_lock_can_be_broken(backend: UnitBackend, world: str) -> None:
             return backend.force_release("a", fencing_token=token)
         return asyncio.run(backend.aforce_release("a", fencing_token=token))
 
-    with pytest.raises(LockNotHeldError, match="nobody holds it"):
+    with pytest.raises(LockNotHeldError, match="it is not held"):
         force()
     lease = in_thread(lock("a", using=backend.alias).acquire)
     assert lease is not None

@@ -72,7 +72,7 @@ def test_a_ttl_is_made_float_seconds(value: Any, seconds: float) -> None:
 
 def test_a_store_may_have_a_shorter_longest_ttl() -> None:
     assert check_ttl(60, longest=60.0) == 60.0
-    with pytest.raises(InvalidLockError, match=r"ttl is from 0\.01 to 60 seconds, not 61"):
+    with pytest.raises(InvalidLockError, match=r"ttl must be between 0\.01 and 60 seconds; got 61"):
         check_ttl(61, longest=60.0)
 
 
@@ -102,9 +102,9 @@ def test_a_wait_is_made_float_seconds_or_none(value: Any, seconds: float | None)
 
 
 def test_the_message_names_what_was_given() -> None:
-    with pytest.raises(InvalidLockError, match=r"^max_hold is a number of seconds or a timedelta"):
+    with pytest.raises(InvalidLockError, match=r"^max_hold must be a number of seconds"):
         check_ttl("5", what="max_hold")
-    with pytest.raises(InvalidLockError, match=r"^WAIT is 0"):
+    with pytest.raises(InvalidLockError, match=r"^WAIT must be 0"):
         check_wait(-1, what="WAIT")
 
 

@@ -108,7 +108,7 @@ def test_the_bodys_error_wins_over_a_failing_release(
 ) -> None:
     with pytest.raises(KeyError):
         block(backend, fail(lambda lease: backend.before["release"].append(Down("x"))))
-    assert "The store failed at release" in caplog.text
+    assert "Lock store error while releasing" in caplog.text
     assert eventually(lambda: not backend.holds("a"))
 
 

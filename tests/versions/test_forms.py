@@ -69,7 +69,7 @@ def test_a_conflict_is_an_error_that_shows_what_changed(item: Item, store: str) 
     assert not form.is_valid()
     errors = form.non_field_errors()
     text = "\n".join(map(str, errors))
-    assert "Somebody else has changed this item" in text
+    assert "Another user has changed this item" in text
     assert "Name is now: <script>" in text
     assert "Kind is now: Berry" in text
     assert "Owner is now: <script>" in text

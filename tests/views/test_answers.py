@@ -96,7 +96,7 @@ def test_json_where_the_client_accepts_it(
         assert json.loads(response.content) == {
             "reason": "held",
             "title": "One moment, please",
-            "detail": "Somebody else is doing this right now. Nothing was done.",
+            "detail": "Another request is doing this right now. Nothing was done.",
             "retry_after": 10,
         }
 
@@ -265,7 +265,7 @@ def test_a_store_that_is_down(store: str, view: Any, caplog: pytest.LogCaptureFi
     [said] = [
         r for r in caplog.records if r.name == "django_distlock" and r.levelno >= logging.ERROR
     ]
-    assert "The view was not run: The store failed at try acquire: " in said.getMessage()
+    assert "The view was not run: Lock store error while acquiring: " in said.getMessage()
     assert said.exc_info
 
 
@@ -276,7 +276,7 @@ def test_a_store_that_fails_at_the_release_takes_nothing_away(
     backend.before["release"].append(Down())
     with page(locked_view("a", using=backend.alias)(view)) as client:
         assert client.get("/1/").content == b"done"
-    assert "The view has ended: The store failed at release" in caplog.text
+    assert "The view has ended: Lock store error while releasing" in caplog.text
 
 
 def test_an_error_of_the_views_own_locks_is_the_views(backend: UnitBackend) -> None:

@@ -179,7 +179,7 @@ def test_a_store_that_fails_at_the_end_cuts_nothing_off(
 ) -> None:
     streams.backend.before["release"] += [Down()]
     assert streams.respond().getvalue() == b"onetwothree"
-    assert "After a streaming response: The store failed at release" in caplog.text
+    assert "After a streaming response: Lock store error while releasing" in caplog.text
 
 
 def test_a_store_that_fails_at_the_close_is_told(
@@ -188,7 +188,7 @@ def test_a_store_that_fails_at_the_close_is_told(
     response = streams.respond()
     streams.backend.before["release"] += [Down()]
     response.close()
-    assert "After a streaming response: The store failed at release" in caplog.text
+    assert "After a streaming response: Lock store error while releasing" in caplog.text
 
 
 def test_who_sends_it_is_the_holder(streams: Streams) -> None:

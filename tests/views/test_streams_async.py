@@ -288,7 +288,7 @@ def test_a_store_that_fails_at_the_end_of_an_asynchronous_stream(
         assert await read(await respond(streams, Pieces())) == PIECES
 
     asyncio.run(main())
-    assert "After a streaming response: The store failed at release" in caplog.text
+    assert "After a streaming response: Lock store error while releasing" in caplog.text
 
 
 def test_a_reader_that_is_dropped_in_the_middle_of_a_piece(streams: Streams) -> None:

@@ -257,7 +257,7 @@ class ConsulBackend(BaseLockBackend):
         hold = self._protocol.holds.get(claim.owner)
         if self.opts.get("BEHAVIOR") != "release" or hold is None:
             raise UnsupportedOperationError(
-                "A sequencer is told from an older one by its LockIndex, which begins anew when "
+                "A sequencer is told from an older one by its LockIndex, which starts again when "
                 "the key is deleted: set OPTIONS['BEHAVIOR'] to 'release', or compare fencing "
                 "tokens",
                 name=claim.name,

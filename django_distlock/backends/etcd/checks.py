@@ -37,8 +37,8 @@ def check_deploy(alias: str, located: Located, *, login: bool) -> list[CheckMess
         except HttpError as error:
             found.append(
                 Warning(
-                    f"DISTLOCKS[{alias!r}]: {endpoint} could not be asked who is in its cluster: "
-                    f"{error}.",
+                    f"DISTLOCKS[{alias!r}]: {endpoint} could not be asked for its "
+                    f"cluster's members: {error}.",
                     hint=f"Run the check where it can be reached. See {_DOCS}.",
                     id="distlock.W040",
                 )

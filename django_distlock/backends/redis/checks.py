@@ -30,7 +30,8 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
         found.append(
             Warning(
                 f"{where} could not be asked how it is set up: {error}.",
-                hint=f"Run the check where it can be reached, as a user who may INFO. See {_DOCS}.",
+                hint="Run the check where it can be reached, as a user that may run INFO. "
+                f"See {_DOCS}.",
                 id="distlock.W013",
             )
         )

@@ -65,7 +65,7 @@ def remedy(error: Exception, where: str) -> str:
     if "unknown command" in said.lower() and "eval" in said.lower():
         return "Set 'SCRIPTING': False in OPTIONS: this server forbids scripts"
     if code == "BUSY":
-        return f"Somebody's script keeps {where} busy: see SCRIPT KILL"
+        return f"A script keeps {where} busy: see SCRIPT KILL"
     if isinstance(error, kinds.MovedError | kinds.AskError | kinds.ClusterDownError) or (
         code in ("CLUSTERDOWN", "CROSSSLOT")
     ):

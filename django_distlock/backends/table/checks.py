@@ -39,8 +39,8 @@ def check(alias: str, database: str, sql: str, *, schema: str | None = None) -> 
             Warning(
                 f"{where} has a schema for each tenant, and the lock table is looked for in that "
                 "of the moment.",
-                hint="Locks of different schemas exclude nobody, and the watchdog renews in the "
-                "default one: put django_distlock into SHARED_APPS and set OPTIONS "
+                hint="Locks of different schemas do not exclude each other, and the watchdog renews "
+                "in the default one: put django_distlock into SHARED_APPS and set OPTIONS "
                 f"{{'SCHEMA': 'public'}}. See {_DOCS}.",
                 id="distlock.W006",
             )
@@ -61,7 +61,7 @@ def check(alias: str, database: str, sql: str, *, schema: str | None = None) -> 
             found.append(
                 Warning(
                     f"{where} is SQLite in memory, of which each thread has its own.",
-                    hint="Locks then exclude nobody else: name a file, or "
+                    hint="Locks then exclude no other connection: name a file, or "
                     f"'file:NAME?mode=memory&cache=shared'. See {_DOCS}.",
                     id="distlock.W003",
                 )
@@ -80,7 +80,7 @@ def check_deploy(alias: str, database: str) -> list[CheckMessage]:
             f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is SQLite with transactions that begin "
             "as readers.",
             hint="A lock, or any write, inside atomic() then fails at once with 'database is "
-            "locked' when somebody wrote since the transaction's first read: set "
+            "locked' when another connection wrote since the transaction's first read: set "
             f"'transaction_mode': 'IMMEDIATE' in its OPTIONS. See {_DOCS}.",
             id="distlock.W004",
         )

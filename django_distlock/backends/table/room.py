@@ -197,7 +197,7 @@ class Rooms:
                 return
             self._closed_until = self._clock() + CLOSED_FOR
         logger.warning(
-            "No waiting room on the database, so waiters poll for %g s: %s", CLOSED_FOR, error
+            "No wait queue on the database, so waiters poll for %g s: %s", CLOSED_FOR, error
         )
 
     def _step_back(self, line: Line, door: Door, *, inside: bool, sound: bool) -> None:

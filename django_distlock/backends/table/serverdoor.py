@@ -78,7 +78,7 @@ class ServerDoor(Door):
             return bool(self._ask(self._room.leave, key, 0.0))
         except Error as error:
             # It is over with the connection, which the server notices when it is closed.
-            logger.debug("Leaving a waiting room failed: %s", error)
+            logger.debug("Leaving the wait queue failed: %s", error)
             return False
 
     def _ask(self, sql: str, key: str, limit: float) -> int:

@@ -23,8 +23,8 @@ def remedy(error: Exception, hosts: str) -> str:
 
     if isinstance(error, kinds.NoAuthError):
         return (
-            "Look at AUTH: the nodes of the locks belong to another user, or were made by one "
-            "who is not known (ACL)"
+            "Look at AUTH: the nodes of the locks belong to another user, or to one that the "
+            "ACL does not name"
         )
     refused = kinds.AuthFailedError | kinds.InvalidACLError | kinds.SASLException | NotLetInError
     if isinstance(error, refused):

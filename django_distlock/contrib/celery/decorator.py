@@ -101,7 +101,7 @@ def locked_task(
 
     - ``name``: a template over the task's arguments, such as ``"report:{tenant}"``, or a callable
       that is given them and returns the name. The ``self`` of ``bind=True`` is none of them.
-    - ``on_contention``: what a task does at its start when somebody else holds the lock:
+    - ``on_contention``: what a task does at its start when the lock is held:
       ``"raise"`` fails with LockNotAcquiredError; ``"skip"`` ends it with the result ``default``;
       ``"retry"`` sends it again for when the holder's ttl may have run out; ``"wait"`` waits for
       up to ``wait`` and then fails with LockTimeoutError. Or a callable, called in place of the

@@ -24,7 +24,7 @@ EPILOG = """
 A name is idle when it was neither granted nor held for RETENTION. Aliases that share a table are
 cleaned together, by the longest of their RETENTIONs. Held locks are never touched, fencing tokens
 go on rising, and the command may run on several hosts at once. The exit code is 1 when an alias
-could not be cleaned; the others are cleaned all the same.
+could not be cleaned; the others are still cleaned.
 """
 
 
@@ -44,7 +44,7 @@ class Report:
 class Command(BaseCommand):
     """Clean one alias after the other; each failure is told, and stops no other alias."""
 
-    help = "Remove what the lock stores keep of names that nobody has held for RETENTION."
+    help = "Remove what the lock stores keep of names that were not held for RETENTION."
     # One alias that is set up wrongly is no reason to leave the others uncleaned.
     requires_system_checks = ()
 

@@ -30,7 +30,7 @@ from ..showing import as_block, as_json, as_table
 __all__ = ["Command"]
 
 EPILOG = """
-A store that is down is shown with its error, and the others all the same; the exit code is 1 then.
+A store that is down is shown with its error, and the others without it; the exit code is 1 then.
 """
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -40,7 +40,7 @@ Found = list[tuple[BaseLockBackend, LockInfo]]
 class Command(BaseCommand):
     """Look at the locks of every alias, and break one."""
 
-    help = "Show who holds which lock, and free a lock that is stuck."
+    help = "Show the holder of each lock, and release a lock that is stuck."
     # An alias that is set up wrongly is no reason not to see the others.
     requires_system_checks = ()
 
@@ -67,9 +67,10 @@ class Command(BaseCommand):
         _add_format(showing)
         releasing = actions.add_parser(
             "release",
-            help="Free a lock, whoever holds it.",
-            description="Free a lock, whoever holds it. Only the hold that was shown is broken, "
-            "never a newer one. Its holder is not stopped, and learns of it by its next renewal.",
+            help="Release a lock, whoever holds it.",
+            description="Release a lock, whoever holds it. Only the grant that was shown is "
+            "released, never a newer one. Its holder is not stopped, and learns of it by its next "
+            "renewal.",
         )
         _add_name(releasing)
         add_choice(
@@ -153,7 +154,7 @@ class Command(BaseCommand):
             self.stdout.write("\n\n".join(blocks), ending="\n" if blocks else "")
         self._end(failed)
         if not found:
-            raise CommandError(f"Nobody holds '{shown(name)}'.")
+            raise CommandError(f"Not held: '{shown(name)}'.")
 
     def _release(self, options: Mapping[str, Any]) -> None:
         to_program = options["format"] == "json"
@@ -181,7 +182,7 @@ class Command(BaseCommand):
                 self.stdout.write(json.dumps(freed, indent=2))
         self._end(failed)
         if not found:
-            raise CommandError(f"Nobody holds '{shown(name)}'.")
+            raise CommandError(f"Not held: '{shown(name)}'.")
 
     def _confirmed(self) -> bool:
         self.stdout.write("The holder is not stopped. Free it? [y/N] ", ending="")

@@ -65,7 +65,7 @@ class AdminTests(TestCase):
         data = self.sent(self.client.get(self.url), price="7")
         Item.objects.update(name=EVIL)
         page = self.client.post(self.url, data)
-        self.assertContains(page, "Somebody else has changed this item")
+        self.assertContains(page, "Another user has changed this item")
         self.assertContains(page, "Name is now: " + html.escape(EVIL))
         self.assertNotContains(page, EVIL)
         data = self.sent(page)
@@ -99,7 +99,7 @@ class AdminTests(TestCase):
             mock.patch("time.sleep", between),
         ):
             page = self.client.post(self.url, data)
-        self.assertContains(page, "Somebody else has changed this item")
+        self.assertContains(page, "Another user has changed this item")
         assert len(runs) == 1
         Country.objects.create(code="de", name="a")
         url = "/admin/versions/country/de/change/"
