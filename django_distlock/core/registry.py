@@ -77,7 +77,7 @@ def mark(hold: Hold) -> None:
     """
     number = next(_numbers)
     kept = _marks.get()
-    if len(kept) > 8:  # those that are over go
+    if len(kept) >= 16 and len(kept).bit_count() == 1:  # those that are over go, now and then
         kept = tuple([each for each in kept if _is_active(each[1]())])
     _marks.set((*kept, (number, weakref.ref(hold))))
     hold.marks.append(number)

@@ -195,7 +195,7 @@ def test_an_alias_set_up_wrongly_does_not_stop_the_others(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--older-than", "0"], "--older-than is from 60 to"),
+        (["--older-than", "0"], "--older-than must be between 60"),
         (["--older-than", "7y"], "--older-than must be a number of seconds, or"),
         (["--older-than", "-7d"], "--older-than"),
         (["--batch-size", "0"], "batch is a number from 1 to 10000, not 0"),

@@ -77,7 +77,7 @@ def test_a_newer_holder_is_never_hit(
 
     monkeypatch.setattr("builtins.input", think)
     ran = Ran("locks", "release", name, "--using", store)
-    assert "Not broken: token " in ran.failed
+    assert "Not released: token " in ran.failed
     newer[0].renew()
     newer[0].release()
 

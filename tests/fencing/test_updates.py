@@ -46,7 +46,7 @@ def test_a_newer_holder_shuts_the_older_out(account: Account, using: str, name: 
     error = pickle.loads(pickle.dumps(caught.value))
     assert error.pks == (account.pk,)
     assert (error.name, error.alias) == (name, using)
-    for word in ("fencing_tests.Account", str(new.fencing_token), str(old.fencing_token), "anew"):
+    for word in ("fencing_tests.Account", str(new.fencing_token), str(old.fencing_token), "again"):
         assert word in str(error)
 
 

@@ -132,7 +132,7 @@ def test_no_limit_of_the_hold_wins_over_the_alias() -> None:
 
 def test_a_failing_store_is_an_error_and_the_claim_is_withdrawn(backend: UnitBackend) -> None:
     backend.after["try_acquire"].append(Down("the answer was lost"))
-    with pytest.raises(LockBackendError, match="failed at try acquire: Down") as caught:
+    with pytest.raises(LockBackendError, match="while acquiring: Down") as caught:
         lock("a", using=backend.alias).acquire()
     assert isinstance(caught.value.__cause__, Down)
     assert (caught.value.name, caught.value.alias) == ("a", backend.alias)

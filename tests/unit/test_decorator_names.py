@@ -183,7 +183,7 @@ def test_a_name_that_comes_out_empty_is_refused(backend: UnitBackend) -> None:
     def work(x: str) -> None:
         pytest.fail("ran without a lock")
 
-    with pytest.raises(InvalidLockError, match="not empty"):
+    with pytest.raises(InvalidLockError, match="must not be empty"):
         work("")
 
 

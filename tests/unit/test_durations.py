@@ -49,7 +49,7 @@ def test_what_is_no_ttl_is_refused(value: Any) -> None:
         check_ttl(value, name="n", alias="a")
     assert isinstance(caught.value, ValueError)
     assert (caught.value.name, caught.value.alias) == ("n", "a")
-    assert str(caught.value).startswith("ttl is ")
+    assert str(caught.value).startswith("ttl must ")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_no_wait_is_refused(value: Any) -> None:
     with pytest.raises(InvalidLockError) as caught:
         check_wait(value, name="n", alias="a")
     assert (caught.value.name, caught.value.alias) == ("n", "a")
-    assert str(caught.value).startswith("wait is ")
+    assert str(caught.value).startswith("wait must ")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_is_no_age_is_refused(value: Any) -> None:
     with pytest.raises(InvalidLockError) as caught:
         check_age(value, what="RETENTION", alias="a")
     assert caught.value.alias == "a"
-    assert str(caught.value).startswith("RETENTION is ")
+    assert str(caught.value).startswith("RETENTION must ")
 
 
 @given(st.floats() | st.integers() | st.timedeltas())
@@ -176,13 +176,13 @@ def test_an_age_may_have_a_unit(text: str, seconds: float) -> None:
     "text", ["", "d", "7D", "7y", "7d12h", "-7d", "1e3", "nan", "inf", "7,5d", "\u0667d", "7d\0"]
 )
 def test_what_is_no_age_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidLockError, match=r"--older-than is a number .* 7d or 12h"):
+    with pytest.raises(InvalidLockError, match=r"--older-than must be a number .* 7d or 12h"):
         parse_age(text, what="--older-than")
 
 
 @pytest.mark.parametrize("text", ["0", "59", "0.5m", "0d", "99999w", "9" * 400])
 def test_an_age_with_a_unit_is_within_the_range(text: str) -> None:
-    with pytest.raises(InvalidLockError, match=r"older_than is (from 60 to|finite)"):
+    with pytest.raises(InvalidLockError, match=r"older_than must be (between 60 and|finite)"):
         parse_age(text)
 
 

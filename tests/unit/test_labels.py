@@ -124,7 +124,7 @@ def test_the_label_of_a_command_is_its_template(backend: UnitBackend, seen: Seen
 
 @pytest.mark.parametrize("label", ["", "x" * 201, 7])
 def test_what_is_no_label(label: Any) -> None:
-    with pytest.raises(InvalidLockError, match="label is what metrics call"):
+    with pytest.raises(InvalidLockError, match="label must be a str"):
         lock("a", label=label)
 
 

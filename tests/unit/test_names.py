@@ -34,13 +34,15 @@ def test_any_text_that_is_not_empty_is_a_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", [None, 5, 0, b"a", object(), ["a"], ("a",), 1.5, True])
 def test_other_types_are_refused(name: Any) -> None:
-    with pytest.raises(InvalidLockError, match="is a str, not " + type(name).__name__) as caught:
+    with pytest.raises(
+        InvalidLockError, match="must be a str; got " + type(name).__name__
+    ) as caught:
         check_name(name, "shop")
     assert (caught.value.name, caught.value.alias) == (None, "shop")
 
 
 def test_the_empty_name_is_refused() -> None:
-    with pytest.raises(InvalidLockError, match="not empty") as caught:
+    with pytest.raises(InvalidLockError, match="must not be empty") as caught:
         check_name("", "shop")
     assert caught.value.alias == "shop"
 

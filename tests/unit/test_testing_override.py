@@ -88,7 +88,7 @@ def test_held_by_alias() -> None:
 def test_somebody_else_lets_go() -> None:
     with override_locks(held={"a"}) as memory:
         memory.release("a")
-        with lock("a", wait=0), pytest.raises(LockNotHeldError, match="Nobody else"):
+        with lock("a", wait=0), pytest.raises(LockNotHeldError, match="No other holder"):
             memory.release("a")
     with pytest.raises(LockNotHeldError):
         memory.release("a")
@@ -98,7 +98,7 @@ def test_somebody_else_lets_go() -> None:
 def test_nobody_waits_for_longer_but_gets_the_error_of_the_whole_wait(asked: float | None) -> None:
     with override_locks(held={"a"}, wait=0):
         begun = time.monotonic()
-        with pytest.raises(LockTimeoutError, match="nobody waits for longer than 0 s"):
+        with pytest.raises(LockTimeoutError, match="Waits are limited here to 0 s"):
             lock("a", wait=asked).__enter__()
         with pytest.raises(LockTimeoutError):
             lock_all("b", "a", wait=asked).__enter__()

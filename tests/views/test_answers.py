@@ -116,7 +116,7 @@ def test_a_project_may_have_no_pages_at_all(backend: UnitBackend) -> None:
     with page(locked, TEMPLATES=[]) as client, taken("a", backend.alias):
         response = client.get("/1/")
     assert (response.status_code, response["Content-Type"]) == (409, "text/plain; charset=utf-8")
-    assert response.text.startswith("One moment, please\nSomebody else")
+    assert response.text.startswith("One moment, please\nAnother request")
 
 
 def test_in_the_clients_language(backend: UnitBackend) -> None:

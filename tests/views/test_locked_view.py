@@ -249,7 +249,7 @@ def test_options_out_of_range_are_refused() -> None:
         locked_view("a", on_lost="raise")  # type: ignore[arg-type]
     with pytest.raises(InvalidLockError, match="ttl"):
         locked_view("a", ttl=0)
-    with pytest.raises(InvalidLockError, match="not empty"):
+    with pytest.raises(InvalidLockError, match="must not be empty"):
         locked_view("")
 
 

@@ -39,8 +39,8 @@ def check(alias: str, database: str, sql: str, *, schema: str | None = None) -> 
             Warning(
                 f"{where} has a schema for each tenant, and the lock table is looked for in that "
                 "of the moment.",
-                hint="Locks of different schemas do not exclude each other, and the watchdog renews "
-                "in the default one: put django_distlock into SHARED_APPS and set OPTIONS "
+                hint="Locks of different schemas do not exclude each other, and the watchdog "
+                "renews in the default one: put django_distlock into SHARED_APPS and set OPTIONS "
                 f"{{'SCHEMA': 'public'}}. See {_DOCS}.",
                 id="distlock.W006",
             )

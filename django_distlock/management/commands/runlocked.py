@@ -24,10 +24,10 @@ __all__ = ["Command"]
 EPILOG = """
 The lock is renewed as long as the command runs, and released when it ends. When the lock is lost,
 the command is ended by SIGTERM, and by SIGKILL --kill-after seconds later. SIGTERM, SIGINT,
-SIGQUIT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. The exit code is that of the command, 128 + N when signal
-N ended it, 127 when there is no such command, 126 when it cannot be run; 75 (or --on-contention)
-when the lock is held, 69 when the store failed, 70 when the lock was lost. The command
-finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in its environment.
+SIGQUIT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. The exit code is that of the command, 128 + N
+when signal N ended it, 127 when there is no such command, 126 when it cannot be run; 75 (or --on-
+contention) when the lock is held, 69 when the store failed, 70 when the lock was lost. The
+command finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in its environment.
 """
 
 
