@@ -19,7 +19,7 @@ class DistlockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks and the history, and read DISTLOCKS anew when tests override it."""
+        """Register the checks and the history, and read DISTLOCKS again when tests override it."""
         from . import checks, history  # noqa: F401 - register themselves
         from .versions import checks as version_checks  # noqa: F401 - so does this one
 

@@ -99,7 +99,7 @@ def check_fences(
 def check_deploy(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn of backends that exclude nobody else in production, and of what they have to say."""
+    """Warn of backends that exclude no other process, and of what each backend reports."""
     found: list[CheckMessage] = []
     for backend in _opened():
         if backend.scope == "process":

@@ -49,7 +49,7 @@ C = TypeVar("C", bound=BaseCommand)
 
 
 class AlreadyRunningError(CommandError):
-    """Somebody else holds the lock that the command needs: it was not run."""
+    """The lock that the command needs is held: the command was not run."""
 
 
 class LockedCommand(BaseCommand):
@@ -171,7 +171,7 @@ def _ended_by(signals: Sequence[int]) -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in signals} if main else {}
     usual = (signal.SIG_DFL, signal.default_int_handler)
-    # Whoever handles one already has a reason to.
+    # A handler that is there already has its reason.
     ours = {number: handler for number, handler in before.items() if handler in usual}
     for number in ours:
         signal.signal(number, end)

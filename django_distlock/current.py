@@ -101,7 +101,7 @@ class LeaseArgument:
 
 
 def _is_lease(annotation: object, function: Callable[..., Any]) -> bool:
-    """Tell whether an annotation is our `Lease`, or that or None; users may have a Lease too."""
+    """Return whether an annotation is our `Lease`, or that or None; users may have a Lease too."""
     if isinstance(annotation, str):
         parts = [each.strip().split(".") for each in annotation.split("|")]
         named = [each for each in parts if each[-1] == Lease.__name__]

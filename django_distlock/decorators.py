@@ -211,7 +211,7 @@ def _kinds(function: Any) -> tuple[Any, Any]:
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:
-    """Tell whether calling ``function`` gives a coroutine."""
+    """Return whether calling ``function`` gives a coroutine."""
     return any(iscoroutinefunction(kind) for kind in _kinds(function))
 
 
@@ -300,7 +300,7 @@ def check_fields(
 ) -> None:
     """Raise InvalidLockError for a template that no call can fill.
 
-    ``also`` are names that are there besides the parameters.
+    ``also`` are names that are there beside the parameters.
     """
     if callable(name):
         return

@@ -3,10 +3,10 @@
 ::
 
     LockError
-    ├── LockNotAcquiredError            somebody else holds it; nothing is wrong
+    ├── LockNotAcquiredError            another holder has it; nothing is wrong
     │   └── LockTimeoutError            ... and we waited for it   (also TimeoutError)
     ├── AlreadyHeldError                this thread or task holds it already
-    ├── LockNotHeldError                release or renew by one who does not hold it
+    ├── LockNotHeldError                released or renewed without holding it
     │   └── LeaseLostError              it was ours and is gone
     ├── LockBackendError                the store failed; never said of a lock that is merely held
     │   └── LockDeadlockError           two transactions waited for each other
@@ -87,7 +87,7 @@ class LockError(Exception):
 
 
 class LockNotAcquiredError(LockError):
-    """Somebody else holds the lock and we did not wait.
+    """Another holder has the lock, and the call did not wait.
 
     ``retry_after`` is the number of seconds after which the holder's lease runs out unless it is
     renewed, and ``holder`` the `Holder`; each is None where the store did not tell.
@@ -108,7 +108,7 @@ class LockNotAcquiredError(LockError):
 
 
 class LockTimeoutError(LockNotAcquiredError, TimeoutError):
-    """Somebody else holds the lock and did not free it while we waited."""
+    """Another holder has the lock, and did not release it within the wait."""
 
 
 class AlreadyHeldError(LockError):
@@ -116,7 +116,7 @@ class AlreadyHeldError(LockError):
 
 
 class LockNotHeldError(LockError):
-    """The lock was released or renewed by one who does not hold it."""
+    """The lock was released or renewed by a caller that does not hold it."""
 
 
 class LeaseLostError(LockNotHeldError):
@@ -128,7 +128,7 @@ class LockBackendError(LockError):
 
 
 class StoreConflictError(LockBackendError):
-    """The store asks for another try: a dead lock, a serialization failure, a busy file."""
+    """The store asks for another try: a deadlock, a serialization failure, a busy file."""
 
 
 class StoreUnavailableError(StoreConflictError):
@@ -162,7 +162,7 @@ class FenceRejectedError(LockError):
 
 
 class StaleVersionError(LockError):
-    """The row was changed or deleted by somebody else since it was read. Nothing was written.
+    """The row was changed or deleted by another writer since it was read. Nothing was written.
 
     ``model`` is the label of the model, ``pks`` are the keys of the rows concerned, ``using`` is
     the alias of the database, and ``attempts`` counts how often `retry_on_conflict` has tried.

@@ -48,7 +48,7 @@ class Leases(tuple[Lease, ...]):
         return True
 
     def check(self) -> None:
-        """Raise LeaseLostError when it is no longer sure that all the locks are ours."""
+        """Raise LeaseLostError once one of the leases may have expired."""
         for lease in self:
             lease.check()
 
@@ -136,7 +136,7 @@ class LockGroup(Guard[Leases], Decorates):
     def _in_order(self) -> list[tuple[int, Lock]]:
         """Return the members in the order of acquiring, which is the same in every process.
 
-        One order everywhere is what keeps two groups from waiting for each other for ever
+        One order everywhere is what keeps two groups from a deadlock
         (Havender 1968, "Avoiding deadlock in multitasking systems").
         """
         keyed = []

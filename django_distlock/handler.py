@@ -124,7 +124,7 @@ class LockHandler(_Handler):
                 logger.exception("Ending what alias %r keeps failed", backend.alias)
 
     def reset(self) -> None:
-        """Close every backend and read DISTLOCKS anew at the next use."""
+        """Close every backend and read DISTLOCKS again at the next use."""
         with self._mutex:
             self.close_all()
             self._settings = None
@@ -137,7 +137,7 @@ class LockHandler(_Handler):
         backend.close()
 
     def forget_parent(self) -> None:
-        """Drop, in a forked child, what belongs to the parent; aliases are opened anew."""
+        """Drop, in a forked child, what belongs to the parent; aliases are opened again."""
         self._mutex = threading.RLock()
         self._park(self._backends)
 
@@ -148,8 +148,8 @@ class LockHandler(_Handler):
 
 locks = LockHandler()
 
-# The parent's backends, kept in a child for ever: collecting them would close their connections,
-# and a connection closed in the child is closed for the parent too.
+# The parent's backends, kept as long as a child lives: collecting them would close their
+# connections, and a connection closed in the child is closed for the parent too.
 _parked: list[BaseLockBackend] = []
 
 after_fork(lambda: locks.forget_parent())

@@ -31,7 +31,7 @@ NAME = 1000  # characters of a name that are kept
 
 @dataclass(slots=True)
 class _Act:
-    """Who breaks a lock now, by which way, and the row that was written of it."""
+    """Who force-releases a lock now, in which way, and the row written about it."""
 
     by: str
     way: ForcedRelease.Way
@@ -44,10 +44,10 @@ _act: ContextVar[_Act | None] = ContextVar("django_distlock_act", default=None)
 def break_hold(
     backend: BaseLockBackend, info: LockInfo, *, by: str, way: ForcedRelease.Way
 ) -> ForcedRelease | None:
-    """Break the hold that somebody was shown, never a newer one.
+    """Force-release the grant that a person was shown, never a newer one.
 
     Return its row in the history, or None when there is none. Raise LockNotHeldError when it is
-    no longer held, or by somebody else.
+    no longer held, or by another grant.
     """
     if info.fencing_token is None:
         # Without a token to compare, at least not one that came while people were deciding.
@@ -83,7 +83,7 @@ def _write(
         way=ForcedRelease.Way.CODE if act is None else act.way,
     )
     if _on_a_loop():
-        # Broken by a synchronous call there, where Django lets nobody write.
+        # A synchronous call on an event loop, where Django allows no write.
         events.submit(functools.partial(_later, row))
     elif _save(row) and act is not None:
         act.written = row

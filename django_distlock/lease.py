@@ -93,7 +93,7 @@ class Lease:
         return hold.left()
 
     def check(self) -> None:
-        """Raise LeaseLostError when it is no longer sure that the lock is ours.
+        """Raise LeaseLostError once the lease may have expired.
 
         Asks the local clock and what is already known, never the store, so it is cheap enough for
         every step of a loop. If the thread or task that acquired the lease has ended, the caller
@@ -136,7 +136,7 @@ class Lease:
     # -- renew -------------------------------------------------------------------------------------
 
     def renew(self, ttl: Duration | None = None) -> None:
-        """Start the ttl anew from now, with the same length or with ``ttl`` seconds.
+        """Start the ttl again from now, with the same length or with ``ttl`` seconds.
 
         Raises LeaseLostError when the lock is no longer ours and LockBackendError when the store
         failed; the lease then lasts until its old deadline.
@@ -215,8 +215,8 @@ class Lease:
             raise hold.lost_error()  # to each of nested blocks: each did work that may be void
         if hold.state is State.DETACHED:
             self._not_held()
-        # A grant inside a TestCase's transaction is seen by nobody else: it is freed at once, as a
-        # release after the block's end could fall into the next test, and be undone with it.
+        # A grant inside a TestCase's transaction is visible to no other connection: it is released
+        # at once, as a release after the block's end could fall into the next test, and be undone.
         bound = hold.bound
         in_testcase = bound is not None and bound.in_testcase
         judged = hold.backend.conf.in_transaction == "hold" and not in_testcase
@@ -231,7 +231,7 @@ class Lease:
         except (LockNotHeldError, LockBackendError):
             raise
         except BaseException:
-            self._drop()  # cancelled or interrupted: whoever asked for the release has gone
+            self._drop()  # cancelled or interrupted: no caller is left to repeat the release
             raise
         self._done = True
 
@@ -244,7 +244,7 @@ class Lease:
         if blocks:
             self._hold.keep_until_ended(blocks)
         elif by_hand:
-            # The end of a transaction begun by hand is told by nobody, so it is not waited for.
+            # Django does not report the end of a transaction begun by hand, so do not wait for it.
             logger.warning(
                 "Lock %.200r of alias %r is released inside an open transaction: the next "
                 "holder will not see what was written. Use lock(...).atomic().",
@@ -288,7 +288,7 @@ class Lease:
             yield from self._release(ahead)
         except (LockNotHeldError, LockBackendError) as error:
             if isinstance(error, LockBackendError):
-                self._drop()  # nobody will call release again
+                self._drop()  # no caller will release it again
             if body_error is None:
                 raise
             logger.error("While another error ended the block: %s", error)  # noqa: TRY400 - it says all
@@ -351,7 +351,7 @@ class Lease:
         """Give the lease away: return a str by which `attach` takes it up, in any process.
 
         It is not renewed until then, so it has to be attached within its ttl. The str is JSON, for
-        a task's arguments; who has it can release the lock.
+        a task's arguments; whoever has the str can release the lock.
         """
         self.check()
         hold = self._hold

@@ -125,7 +125,7 @@ class Lock(Guard[Lease], Decorates):
     def _filled(self, name: str, **others: Any) -> Lock:
         """Return the lock ``name``, which metrics call by our template."""
         label = self.label or label_of(self.name)
-        # Whoever fills the name heeds these two.
+        # The caller, which fills the name, applies these two.
         options = {"on_contention": "raise", "default": None, "_literal": True, **others}
         return replace(self, name=name, label=label, **options)
 
@@ -167,7 +167,7 @@ class Lock(Guard[Lease], Decorates):
     # -- looking, and breaking ---------------------------------------------------------------------
 
     def locked(self) -> bool:
-        """Tell whether anybody holds the lock now. It may have changed when you read this."""
+        """Return whether the lock is held. The answer may be out of date when you read it."""
         return self.info() is not None
 
     async def alocked(self) -> bool:
@@ -193,7 +193,7 @@ class Lock(Guard[Lease], Decorates):
         return found
 
     def force_release(self, *, fencing_token: int | None = None) -> LockInfo:
-        """Free the lock whoever holds it, and return who did.
+        """Release the lock, whoever holds it, and return the holder's LockInfo.
 
         With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
         that is seen first. The holder learns of the loss by its next renewal. Raises
@@ -303,8 +303,8 @@ def lock(
     - ``name``: any non-empty str. As a decorator a template over the call's arguments, such as
       ``"invoice:{invoice.pk}"``, or a callable that is given the arguments and returns the name.
     - ``using``: the alias in DISTLOCKS.
-    - ``ttl``: seconds (from 0.01) or timedelta that the lock outlives a vanished holder.
-    - ``wait``: seconds or timedelta to wait for it; 0 tries once, None waits for ever.
+    - ``ttl``: seconds (from 0.01) or timedelta that the lock outlives a crashed holder.
+    - ``wait``: seconds or timedelta to wait for it; 0 tries once, None waits without limit.
     - ``renew``: whether the watchdog renews it while it is held.
     - ``reentrant``: whether the same thread or task may take it again; the last release frees it.
     - ``max_hold``: seconds or timedelta after which it is not renewed any more; None: no limit.

@@ -22,7 +22,7 @@ from .handler import locks
 __all__ = ["LIMIT", "Answer", "Seen", "ask", "look", "open_all"]
 
 PROBE = "distlock: reachable?"
-"""A name that nobody locks, asked for to time a round trip."""
+"""A name that no program locks, inspected to time a round trip."""
 
 
 LIMIT = 5.0
@@ -101,7 +101,7 @@ class _Asked(Generic[T]):
 
 
 _late: dict[BaseLockBackend, _Asked[Seen]] = {}
-"""The look at each store that has hung longer than somebody had time to wait for."""
+"""The inspection of each store that took longer than its caller could wait."""
 
 after_fork(_late.clear)  # their threads are the parent's
 

@@ -1,6 +1,6 @@
 """A stream of measurements, made of what the signals tell, for whatever collects metrics.
 
-Nothing is measured while nobody listens. A measurement carries the *label* of its lock, which is
+Nothing is measured without a listener. A measurement carries the *label* of its lock, which is
 one of a few, and never its name, of which there may be millions: each would be a time series.
 """
 

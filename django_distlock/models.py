@@ -107,7 +107,7 @@ class RowToken(models.Model):
 class RowSession(models.Model):
     """What a session of PostgreSQL says it holds or waits for: for people, never for decisions.
 
-    Written before the session asks for the row, since what it writes later is nobody's to see.
+    Written before the session asks for the row, since no other session sees what it writes later.
     """
 
     session = models.BigIntegerField(primary_key=True)
@@ -138,7 +138,7 @@ class HeldLock(LockRow):
 
 
 class ForcedRelease(models.Model):
-    """A lock that somebody broke: who, when, and whose it was. See `history`."""
+    """A forced release: by whom, when, and who held the lock. See `history`."""
 
     class Way(models.TextChoices):
         """What it was broken by."""

@@ -34,7 +34,7 @@ M = TypeVar("M", bound=Model)
 # PostgreSQL: lock not available. MariaDB: lock wait timeout, max_statement_time.
 _BUSY = {"55P03", 1205, 1969}
 _DEADLOCK = {"40P01", 1213}
-SEEN = 400  # characters of each thing that an error says of a dead lock
+SEEN = 400  # characters of each thing that an error says of a deadlock
 _GRANT = "GRANT pg_read_all_stats TO it"
 
 _FEATURE = {
@@ -66,11 +66,11 @@ def lock_rows(
 
     ``nowait``, ``skip_locked``, ``of`` and ``no_key`` are those of `select_for_update`. ``wait``
     limits in the server how long it waits for rows that others have locked: ``0`` is ``nowait``, a
-    number of seconds or a timedelta is a limit, None is for ever, and without it the server's own
+    number of seconds or a timedelta is a limit, None is no limit, and without it the server's own
     limit holds. Rows that are not to be had raise LockNotAcquiredError (``nowait``) or
     LockTimeoutError; with ``on_contention="skip"`` the answer is then an empty list, and a callable
-    is given the error and returns the answer. A dead lock raises LockDeadlockError, always. The
-    transaction can go on after each of them but a dead lock on MariaDB, which undoes it all. A
+    is given the error and returns the answer. A deadlock raises LockDeadlockError, always. The
+    transaction can go on after each of them but a deadlock on MariaDB, which undoes it all. A
     server that dies or ends the session meanwhile raises LockBackendError.
 
     Raises InvalidLockError outside of ``atomic()``, where nothing would stay locked, and
@@ -158,7 +158,7 @@ def _check_features(connection: BaseDatabaseWrapper, **asked: object) -> None:
 
 @contextmanager
 def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[None]:
-    """Have the server wait no longer for locked rows; None is for ever."""
+    """Limit the server's wait for locked rows; None is no limit."""
     if connection.vendor == "postgresql":
         wanted = "0" if seconds is None else str(max(1, round(seconds * 1000)))
         with connection.cursor() as cursor:
@@ -181,7 +181,7 @@ def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[N
     most = 0 if seconds is None else seconds
 
     def limited(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        # Numbers of ours, not what somebody sent. Only max_statement_time has parts of a second.
+        # Our own numbers, not user input. Only max_statement_time has parts of a second.
         settings = f"max_statement_time = {most:.6f}, innodb_lock_wait_timeout = {longest:d}"
         return execute(f"SET STATEMENT {settings} FOR {sql}", params, many, context)
 
@@ -222,7 +222,7 @@ def _is_alive(error: Error, connection: BaseDatabaseWrapper) -> bool:
 
 
 def _gone(error: Error, connection: BaseDatabaseWrapper, table: str) -> LockBackendError:
-    # Else Django would connect anew at the end of atomic(), and that error hide this one.
+    # Otherwise Django would connect again at the end of atomic(), and that error hide this one.
     with contextlib.suppress(Error):
         connection.close()
     return LockBackendError(

@@ -46,7 +46,7 @@ listeners: list[Callable[[Tell], None]] = []
 
 
 def heard(signal: Signal) -> bool:
-    """Tell whether the signal has receivers, so that otherwise nothing is made up to be sent."""
+    """Return whether the signal has receivers, so that otherwise nothing is made up to be sent."""
     return bool(signal.receivers or listeners)
 
 

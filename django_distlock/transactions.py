@@ -3,7 +3,7 @@
 Releasing a lock before the commit is the classic mistake: the next holder reads the old data.
 Django has a hook for the commit (`on_commit`) and none for the rollback, but on a rollback it
 throws the callback away: a sentinel that only the callback refers to is then collected, and its
-finalizer tells. In a `TestCase` the outermost block never commits; there the vanished block is
+finalizer tells. In a `TestCase` the outermost block never commits; there the block that is gone is
 noticed by `sweep`, which every call of the lock API begins with.
 """
 
@@ -50,7 +50,7 @@ class Block:
     savepoint: str | None  # in a TestCase the block is a savepoint, with a name of its own
 
     def is_open(self) -> bool:
-        """Tell whether the block has not ended yet."""
+        """Return whether the block has not ended yet."""
         connection = self.connection
         if self.savepoint is not None:
             return self.savepoint in connection.savepoint_ids
@@ -62,7 +62,7 @@ class Block:
 
 
 def of_testcase(atomic: object) -> bool:
-    """Tell whether an atomic block is one that Django's `TestCase` wraps around a test.
+    """Return whether an atomic block is one that Django's `TestCase` wraps around a test.
 
     The mark is private to Django (a test per Django version watches it); it is read only here.
     """
@@ -72,7 +72,7 @@ def of_testcase(atomic: object) -> bool:
 def open_transactions() -> tuple[list[Block], bool]:
     """Return the transactions that this thread has open, on whatever database alias.
 
-    And whether there is one without `atomic()`, whose end nobody tells.
+    And whether there is one without `atomic()`, whose end Django does not report.
     """
     blocks: list[Block] = []
     by_hand = False
@@ -91,7 +91,7 @@ def open_transactions() -> tuple[list[Block], bool]:
 
 
 def any_open() -> bool:
-    """Tell whether this thread may have a transaction open, at less cost than which."""
+    """Return whether this thread may have a transaction open, at less cost than which."""
     for connection in _of_this_thread():
         if connection.in_atomic_block:
             return True
@@ -124,9 +124,9 @@ def _of_this_thread() -> Sequence[BaseDatabaseWrapper]:
     return [each for each in vars(own).values() if isinstance(each, BaseDatabaseWrapper)]
 
 
-# The drivers' connections that a forked child got from its parent, kept for ever: two processes
-# that read from one socket take each other's answers, and a connection that is closed or collected
-# in the child is closed for the parent too.
+# The drivers' connections that a forked child got from its parent, kept as long as it lives: two
+# processes that read from one socket take each other's answers, and a connection that is closed or
+# collected in the child is closed for the parent too.
 INHERITED: list[object] = []
 
 
@@ -142,10 +142,10 @@ def _forget_parent() -> None:
 def own_connection(database: str) -> BaseDatabaseWrapper:
     """Return this thread's connection to a DATABASES alias, never one of a parent process."""
     own = connections[database]
-    # One that the child has opened anew itself, as Django's parallel test runner does, is its own.
+    # One that the child has opened again itself, as Django's parallel test runner does, is its own.
     if INHERITED and any(own.connection is inherited for inherited in INHERITED):
         mute(descriptor_of(own.connection))
-        with suppress(Exception):  # it says goodbye to nobody, and no finalizer has to
+        with suppress(Exception):  # nothing is sent to the server, and no finalizer has to
             own.connection.close()
         del connections[database]
         own = connections[database]
@@ -238,11 +238,11 @@ class Ending:
             events.submit(lambda: self._discarded(min(2 * delay, 0.5)), delay)
 
     def open(self) -> bool:
-        """Tell whether one of the transactions is still open."""
+        """Return whether one of the transactions is still open."""
         return any(block.is_open() for block in self._blocks)
 
     def look(self, *, here: bool) -> bool:
-        """Tell whoever waits, if all has ended and it was not told before; say whether it was."""
+        """Notify the waiter once all has ended; return whether this call did."""
         if self.open():
             return False
         with self._mutex:
@@ -271,7 +271,7 @@ class _Together:
         self.subjects[ending.key] = ending.subject
 
     def discard(self, ending: Ending) -> bool:
-        """Take one out; tell whether none is left."""
+        """Take one out; return whether none is left."""
         self.endings.pop(ending, None)
         if self.subjects.get(ending.key) is ending.subject:
             self.subjects.pop(ending.key, None)

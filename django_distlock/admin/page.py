@@ -62,7 +62,7 @@ class HeldLockAdmin(Base):
         return False
 
     def has_release_permission(self, request: HttpRequest) -> bool:
-        """Tell whether the user may break locks: ``django_distlock.release_heldlock``."""
+        """Return whether the user may break locks: ``django_distlock.release_heldlock``."""
         return self.has_view_permission(request) and request.user.has_perm(
             "django_distlock.release_heldlock"
         )

@@ -141,11 +141,11 @@ class BaseLockBackend(Calls):
         return False
 
     def is_contended(self, claim: Claim) -> bool:
-        """Tell whether to `queue` before the first attempt, as others are known to wait."""
+        """Return whether to `queue` before the first attempt, as others are known to wait."""
         return False
 
     def is_queued(self, claim: Claim) -> bool:
-        """Tell whether a claim that was refused stands in a queue, which has to be left."""
+        """Return whether a claim that was refused stands in a queue, which has to be left."""
         return self.queues
 
     def withdraw(self, claim: Claim) -> bool:
@@ -155,7 +155,7 @@ class BaseLockBackend(Calls):
     # -- for the layers above and for tools --------------------------------------------------------
 
     def max_ttl(self, ttl: float) -> float:
-        """Return how long the store may keep a lock of ``ttl`` whose holder has vanished."""
+        """Return how long the store may keep a lock of ``ttl`` whose holder has crashed."""
         return ttl
 
     def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
@@ -245,8 +245,8 @@ class BaseLockBackend(Calls):
 
         With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
         that is seen first. Compared in the store, so that the next holder is never hit. The holder
-        learns of the loss by its next renewal. Raises LockNotHeldError when nobody, or another
-        grant, holds it.
+        learns of the loss by its next renewal. Raises LockNotHeldError when it is free, or held by
+        another grant.
         """
         return flow.run(self._force(check_name(name, self.alias), fencing_token))
 
@@ -272,7 +272,7 @@ class BaseLockBackend(Calls):
         return info
 
     def clean(self, *, older_than: Duration, dry_run: bool = False, batch: int = 500) -> Cleaned:
-        """Remove what the store keeps of names that nobody has held for ``older_than`` seconds.
+        """Remove what the store keeps of names that were not held for ``older_than`` seconds.
 
         Returns how many entries were ``removed`` of those ``seen``; a dry run removes nothing and
         only says how many it would. ``batch`` entries are looked at with each call to the store.

@@ -184,7 +184,7 @@ class Acquisition:
             abandon(self._backend, self._claim, self._place)
 
     def _is_plain(self) -> bool:
-        """Tell whether the store is asked first, whatever comes of it; and begin to."""
+        """Return whether the store is asked first, whatever comes of it; and begin to."""
         backend, left = self._backend, self._left
         if (
             is_pending()

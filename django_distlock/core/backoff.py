@@ -13,7 +13,7 @@ __all__ = ["Backoff", "delays"]
 def delays(shortest: float = 0.005, longest: float = 0.1) -> Iterator[float]:
     """Yield sleeps in seconds: doubling from ``shortest`` up to ``longest``, each jittered.
 
-    The jitter takes away up to half, so that waiters who began together do not stay together
+    The jitter takes away up to half, so that waiters that began together do not stay together
     (Brooker, "Exponential Backoff And Jitter", AWS 2015: equal jitter).
     """
     step = shortest
@@ -24,7 +24,7 @@ def delays(shortest: float = 0.005, longest: float = 0.1) -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The sleeps of `delays`, begun anew each time that it is iterated; ``times`` of them."""
+    """The sleeps of `delays`, from the start for each iteration; ``times`` of them."""
 
     shortest: float
     longest: float

@@ -126,7 +126,7 @@ class CancelScope:
     """Cancels a task once, and knows its own cancellation from a foreign one.
 
     Behaves as `asyncio.timeout`: the cancellation is taken back by `Task.uncancel` when the block
-    ends, and where somebody else cancelled the task too, theirs wins.
+    ends, and a cancellation from elsewhere wins.
     """
 
     def __init__(self, hold: Hold) -> None:
@@ -149,7 +149,7 @@ class CancelScope:
             self._task.cancel()
 
     def ended(self, error: BaseException | None) -> bool:
-        """End the scope; tell whether ``error`` is our own cancellation arriving."""
+        """End the scope; return whether ``error`` is our own cancellation arriving."""
         self._over = True
         if self._lost in self._told_by:
             self._told_by.remove(self._lost)
@@ -201,9 +201,9 @@ class Guard(ABC, Generic[T]):
     # -- by hand -----------------------------------------------------------------------------------
 
     def acquire(self, *, wait: Wait = UNSET) -> T | None:
-        """Return what was obtained, or None when somebody else holds it and the wait is over.
+        """Return what was obtained, or None when the lock is still held at the end of the wait.
 
-        ``wait`` is 0 (try once), seconds or a timedelta, or None (for ever), and overrides the
+        ``wait`` is 0 (try once), seconds or a timedelta, or None (no limit), and overrides the
         lock's own. Keep what is returned: a lease that is dropped is not renewed any more. Raises
         AlreadyHeldError, LockInTransactionError, InvalidLockError, or LockBackendError when the
         store failed.

@@ -46,11 +46,11 @@ class Calls:
         cls.never_blocks = cls.__dict__.get("never_blocks", False)
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether the store asks to try again: a dead lock, a serialization failure."""
+        """Return whether the store asks to try again: a deadlock, a serialization failure."""
         return False
 
     def is_passing(self, error: Exception) -> bool:
-        """Tell whether another server may answer in a moment: one is restarted, or takes over."""
+        """Return whether another server may answer in a moment: one is restarted, or takes over."""
         return False
 
     def remedy(self, error: Exception) -> str:

@@ -49,7 +49,7 @@ def clean(store: Store, policy: CleanPolicy, *, clock: Clock) -> Flow[Cleaned]:
     """Clean from the beginning to the end, and return the sums.
 
     After a batch that removed something the store is left alone for as long as that took: SQLite
-    lets one write at a time, and those who take locks shall not queue behind the cleaning.
+    lets one write at a time, and acquisitions must not queue behind the cleaning.
     """
     removed = seen = 0
     cursor: str | None = ""

@@ -40,7 +40,7 @@ UNSET: Final = _Unset.UNSET
 Unset: TypeAlias = Literal[_Unset.UNSET]
 
 Wait: TypeAlias = "Duration | Unset | None"
-"""A wait as users give it: None is for ever, UNSET is as the settings say."""
+"""A wait as users give it: None is no limit, UNSET is what the settings say."""
 
 MIN_TTL = 0.01
 MAX_TTL = 10 * 365 * 86400.0
@@ -55,7 +55,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def _seconds(value: Any, what: str, name: str | None, alias: str | None) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
-    # bool is an int to Python, and True has meant "for ever" in one library and 1 s in another.
+    # bool is an int to Python, and True has meant "no limit" in one library and 1 s in another.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidLockError(
             f"{what} must be a number of seconds or a timedelta; got {value!r}",
@@ -96,7 +96,7 @@ def check_ttl(
 def check_wait(
     value: Any, *, what: str = "wait", name: str | None = None, alias: str | None = None
 ) -> float | None:
-    """Return a wait in seconds: 0 tries once, None waits for ever.
+    """Return a wait in seconds: 0 tries once, None waits without limit.
 
     Raises InvalidLockError for anything else, negative numbers, bool, NaN and infinity included.
     """

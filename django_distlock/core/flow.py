@@ -42,11 +42,11 @@ __all__ = ["Attempt", "Call", "Flow", "Granted", "Step", "acquire", "arun", "ins
 
 T = TypeVar("T")
 
-# When no wait is left: a dead lock is no reason to call the store down, but the wait is kept.
+# When no wait is left: a deadlock is no reason to call the store down, but the wait is kept.
 TRIES_IN_CONFLICT = 5
 LATE, TOO_LATE = 0.05, 0.5  # seconds past the wait: two tries, one try
-# Seconds in a queue after which the store is asked all the same: a hint to try may be lost, and
-# whoever stands before us may hang.
+# Seconds in a queue after which the store is asked again: a wake-up may be lost, and the
+# waiter before us may hang.
 QUEUE_LIMIT = 1.0
 AFTER_CONFLICT = Backoff(0.01, 0.15)  # pauses of a release or renewal that met one
 MIN_ATTEMPT_TIMEOUT = 1.0  # seconds that one call to the store may take, however short the wait
@@ -136,7 +136,7 @@ class Attempt:
     answer: Any = None
     error: BaseException | None = None
     taken: bool = False
-    """Whether the flow has it; until then whoever made the call handles an interruption."""
+    """Whether the flow has it; until then the caller handles an interruption."""
 
     def result(self) -> Any:
         """Return the answer or raise the error, which is not kept: it refers to its frames."""
@@ -178,21 +178,21 @@ def acquire(
     abandon: Callable[[Claim], None],
     first: Attempt | None = None,
 ) -> Flow[Granted | Refusal]:
-    """Try to get ``claim`` granted until the clock shows ``until`` (None: for ever).
+    """Try to get ``claim`` granted until the clock shows ``until`` (None: no limit).
 
     ``first`` is what came of an attempt that was made already.
     ``abandon`` is handed the claim when it could not be withdrawn, to do so later. Raises
     LockBackendError when the store failed; a lock that is merely held ends in a Refusal.
     """
     conflicts = 0
-    sleeps: Iterator[float] | None = None  # made by the first who has to sleep
+    sleeps: Iterator[float] | None = None  # made by the first pause
     told: Grant | Refusal | bool = False
     asking = False
     try:
         asked = clock() if first is None else first.asked
         left = None if until is None else until - asked
         if first is None and (left is None or left > 0) and store.is_contended(claim):
-            # Else who has just released it would be before those who wait, again and again.
+            # Otherwise a process that re-acquires in a loop would starve the queue.
             told = yield from _queue(store, claim, _at_most(left, QUEUE_LIMIT, None), left)
             asked = clock()
         while True:
@@ -239,7 +239,7 @@ def acquire(
                 yield step(store, "pause", (claim, seconds), claim.name)
             asked = clock()
     except GeneratorExit:
-        # Nobody drives us any more, so no step of ours would be carried out.
+        # The driver has gone, so no step of ours would be carried out.
         abandon(claim)
         raise
     except LockBackendError:
@@ -289,7 +289,7 @@ def _at_most(left: float | None, seconds: float, answer: object) -> float:
 def _withdraw(
     store: Store, claim: Claim, abandon: Callable[[Claim], None], verb: str = "release"
 ) -> Flow[bool]:
-    """Take back what was asked for; tell whether that is done, or cared for."""
+    """Take back what was asked for; return whether that is done, or cared for."""
     try:
         return bool((yield from insist(store, verb, claim, patience=0.0)))
     except LockBackendError:

@@ -50,7 +50,7 @@ class State(enum.Enum):
 class Hold:
     """One grant, shared by the leases of all nested acquisitions of it.
 
-    The registry and the watchdog refer to it weakly: when nobody has the lease any more it is not
+    The registry and the watchdog refer to it weakly: when no Lease refers to it any more it is not
     renewed, and ends with its ttl.
     """
 
@@ -123,7 +123,7 @@ class Hold:
     def adopt(self, me: Me | None = None) -> None:
         """Make the calling thread or task the holder."""
         self.orphaned = False  # whether the watchdog has seen that its holder ended
-        self.returned = False  # whether its task ends by returning the lease to whoever awaits it
+        self.returned = False  # whether its task ends by returning the lease to its awaiter
         who, self.flow, self.chain = me if me is not None else party()
         self.party = weakref.ref(who)
         self.marks: list[int] = []
@@ -133,23 +133,23 @@ class Hold:
         enter(index, self)
 
     def is_active(self) -> bool:
-        """Tell whether it is neither over nor being released."""
+        """Return whether it is neither over nor being released."""
         return self.state is State.ACTIVE
 
     def is_of(self, backend: BaseLockBackend, key: str) -> bool:
-        """Tell whether it is one of the lock ``key`` of a backend."""
+        """Return whether it is one of the lock ``key`` of a backend."""
         return self.backend is backend and self.claim.key == key
 
     def holder_lives(self) -> bool:
-        """Tell whether the thread or task that holds it can still end it.
+        """Return whether the thread or task that holds it can still end it.
 
-        A lease that a task has returned is held by whoever awaited the task, as long as the Lease
+        A lease that a task has returned is held by the task's awaiter, as long as the Lease
         object lives: a hold is referred to weakly by all that asks here.
         """
         return self.returned or not self.party_ended()
 
     def party_ended(self) -> bool:
-        """Tell whether the thread or task that acquired it, or adopted it last, has ended."""
+        """Return whether the thread or task that acquired it, or adopted it last, has ended."""
         who = self.party()
         if who is None:
             return True
@@ -192,7 +192,7 @@ class Hold:
             entry[0].pop(entry[1], None)
 
     def leave(self, before: State, to: State, reason: str) -> bool:
-        """Go to a last state without a release of which anybody is told, and tell of that."""
+        """Go to a last state without a release in the store, and send the signal."""
         if not self.move(before, to):
             return False
         if heard(lock_released):
@@ -202,7 +202,7 @@ class Hold:
         return True
 
     def is_kept_by_another(self) -> bool:
-        """Take one acquisition off; tell whether another or a transaction keeps the lock."""
+        """Take one acquisition off; return whether another or a transaction keeps the lock."""
         with self.mutex:
             if self.deferred is not None:
                 self.count = max(0, self.count - 1)
@@ -241,7 +241,7 @@ class Hold:
         callback(self)
 
     def lose(self, reason: str, before: State = State.ACTIVE) -> bool:
-        """Note that the lease is gone, and tell whoever asked to be told. Once."""
+        """Note the loss of the lease, and call the callbacks and receivers, once."""
         if not self.move(before, State.LOST, reason):
             return False
         name, alias = self.claim.name, self.backend.alias
@@ -271,7 +271,7 @@ class Hold:
         )
 
     def lapse(self) -> bool:
-        """Lose the lease if its time is up or its transaction undone; tell whether it is lost."""
+        """Lose the lease if its time is up or its transaction undone; return whether it is lost."""
         bound = self.bound
         if bound is not None and bound.undone():
             self.lose("the transaction that it was part of was rolled back")
@@ -426,7 +426,7 @@ class Hold:
 
     def _failed(self, action: str, error: LockBackendError) -> Tell:
         """Return the step that tells of a store that failed at ``action``."""
-        # Not the error itself: it refers to the frame of whoever sends it, see flow.run.
+        # Not the error itself: it refers to the frame that sends it, see flow.run.
         return self.tell(lock_failed, ends=False, action=action, reason=str(error), waited=None)
 
     def keep_until_ended(self, blocks: list[Block]) -> None:
@@ -455,7 +455,7 @@ class Hold:
             # On any thread, perhaps inside a finalizer: hand it to the worker.
             worker_of(self.backend).submit(here)
 
-        # It is the transaction's now, so the thread of the transaction is who holds it: a task that
+        # It is the transaction's now, so the thread of the transaction holds it: a task that
         # took it for synchronous code above it may end long before.
         self.adopt()
         key = (id(self.backend), self.claim.key)

@@ -1,4 +1,4 @@
-"""Describing who takes a lock, for the people who look at it later."""
+"""The description of a lock's holder, for people."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def place_of(function: object) -> Place:
 
 
 def _is_inside(file: str) -> bool:
-    """Tell whether a file is of this package, or of the event loop's code."""
+    """Return whether a file is of this package, or of the event loop's code."""
     if file.startswith(_HERE) and f"{os.sep}testing{os.sep}" not in file:
         return True
     return any(part in file for part in _LOOPS)

@@ -75,7 +75,7 @@ class PerLoop(Generic[T]):
             _on(loop, lambda made=made: act(made))  # type: ignore[misc]
 
     def close(self) -> None:
-        """Have every loop close its own; who asks after that gets another one."""
+        """Have every loop close its own; a later caller gets another one."""
         with self._mutex:
             found = list(self._loops.values())
             self._loops.clear()
@@ -83,7 +83,7 @@ class PerLoop(Generic[T]):
             _on(loop, keeper.aclose)
 
     def _forget_parent(self) -> None:
-        """Begin anew in a forked child; what the parent has is left as it is."""
+        """Start empty in a forked child; what the parent has is left as it is."""
         # Closing a transport would take its socket off the parent's epoll, too.
         _parked.append(self._loops)
         self._reset()

@@ -41,7 +41,7 @@ class Errand(Generic[T]):
             self._post(partial(self.done.set_result, answer))
 
     def _post(self, news: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody is left to be told
+        with suppress(RuntimeError):  # the loop was closed: no task is waiting
             self._loop.call_soon_threadsafe(news)
 
     def give_up(self, error: BaseException | None = None) -> None:

@@ -33,7 +33,7 @@ __all__ = [
 
 Party: TypeAlias = "asyncio.Task[Any] | threading.Thread"
 Me: TypeAlias = tuple[Party, int, int]
-"""Who is asking, its flow of calls, and its chain: see `party`."""
+"""The caller, its flow of calls, and its chain: see `party`."""
 
 _flows = itertools.count(1)
 # The id of the chain of calls, and each task or thread that called in it with the id of its flow.
@@ -48,7 +48,7 @@ _marks: ContextVar[tuple[tuple[int, weakref.ref[Hold]], ...]] = ContextVar(
 
 
 def party() -> Me:
-    """Return who is asking, the current task or else thread, its flow of calls, and its chain.
+    """Return the caller (the current task or else thread), its flow of calls, and its chain.
 
     The flow id is a ContextVar set at the first call, which asgiref carries into `sync_to_async`
     and back. It tells apart two tasks whose synchronous parts share one thread; the task or thread
@@ -60,7 +60,7 @@ def party() -> Me:
     for ref, flow in known:
         if ref() is who:
             return who, flow, chain
-    # New here, or inherited from whoever made this task or thread: a flow of its own.
+    # New here, or inherited from the creator of this task or thread: a flow of its own.
     flow = next(_flows)
     chain = chain or flow
     alive = tuple(each for each in known if each[0]() is not None)
@@ -84,7 +84,7 @@ def mark(hold: Hold) -> None:
 
 
 def is_marked(hold: Hold) -> bool:
-    """Tell whether the calling thread's context has the newest mark; a task needs none."""
+    """Return whether the calling thread's context has the newest mark; a task needs none."""
     if not hold.marks or this_task() is not None:
         return True
     # Not any(): an interruption at the end of a generator is lost.
@@ -99,7 +99,7 @@ def _is_active(hold: Hold | None) -> bool:
 Index: TypeAlias = tuple[int, str, int, int]
 
 # Swept now and then, as a WeakValueDictionary costs several times as much at each lock, and so does
-# any callback, in which an interruption would be lost besides.
+# any callback, in which an interruption would also be lost.
 _registry: dict[Index, weakref.ref[Hold]] = {}
 _mutex = threading.RLock()  # a finalizer may come while its thread is inside
 _bound = 64  # entries after which those are taken out that refer to nothing any more
@@ -146,7 +146,7 @@ def _resize() -> None:
 
 
 def take_dropped(index: Index) -> bool:
-    """Take out a hold to which nothing refers any more; tell whether it was never released."""
+    """Take out a hold to which nothing refers any more; return whether it was never released."""
     with _mutex:
         ref = _registry.get(index)
         if ref is None or ref() is not None:

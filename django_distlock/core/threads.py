@@ -48,11 +48,11 @@ class Event:
         self._waiters: list[threading.Lock | _Waking] = []
 
     def is_set(self) -> bool:
-        """Tell whether the flag is set."""
+        """Return whether the flag is set."""
         return self._flag
 
     def set(self) -> None:
-        """Set the flag, and wake all who wait."""
+        """Set the flag, and wake all waiters."""
         self._flag = True
         for waiter in self._waiters.copy():
             with suppress(RuntimeError):  # another thread has woken it, or its loop is closed

@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, for people. Never used to decide anything.
+    """The holder of a lock, for people. Never used to decide anything.
 
     The fields are as the store has them; ``str(holder)`` is safe to print: one printable line.
     """
@@ -115,22 +115,22 @@ class Bound(Protocol):
     """A transaction of the caller's that a grant is part of, and with which it may vanish."""
 
     in_testcase: bool
-    """Whether it is one of Django's `TestCase`, which nobody outside ever sees."""
+    """Whether it is one of Django's `TestCase`, which no other connection ever sees."""
 
     def open(self) -> bool:
-        """Tell whether the transaction still goes on."""
+        """Return whether the transaction still goes on."""
         ...
 
     def undone(self) -> bool:
-        """Tell whether the transaction was rolled back."""
+        """Return whether the transaction was rolled back."""
         ...
 
 
 class Grant(NamedTuple):
     """The store's yes: the fencing token, and for how many seconds from the asking it holds.
 
-    ``bound`` is set when the grant was written inside the caller's own transaction: nobody else
-    sees it before the commit, so only the caller's thread can renew or release it.
+    ``bound`` is set when the grant was written inside the caller's own transaction: no other
+    session sees it before the commit, so only the caller's thread can renew or release it.
     """
 
     fencing_token: int
@@ -153,7 +153,7 @@ class Refusal:
 
 
 class _Unread:
-    """A note that is read when somebody asks for the holder or the metadata: of many, of few."""
+    """A note that is read when the holder or the metadata is asked for: of many, of few."""
 
     __slots__ = ("_note", "_owner")
     _note: str
@@ -180,7 +180,7 @@ class _Unread:
 class LockInfo(_Unread):
     """A held lock, as the store shows it: for people, never for decisions.
 
-    ``waiters`` is None where the store does not know. ``waiting`` are those who wait, the next one
+    ``waiters`` is None where the store does not know. ``waiting`` are the waiters, the next one
     first and a hundred at most, where the store shows them. The ``owner``, by whom the lock can be
     released, is no field: neither ``repr`` nor ``dataclasses.asdict`` shows it.
     """
@@ -236,7 +236,7 @@ def noted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPolicy:
-    """What a cleaning removes: names that nobody has held for ``older_than`` seconds.
+    """What a cleaning removes: names that were not held for ``older_than`` seconds.
 
     A ``dry_run`` only counts. ``batch`` is how many entries one call to the store may look at.
     """

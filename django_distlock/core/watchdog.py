@@ -152,12 +152,12 @@ def _tell_of_drop(claim: Claim, alias: str) -> None:
 
 
 def wants_renewal(hold: Hold, now: float) -> bool:
-    """Tell whether the watchdog may renew ``hold`` now; say in the log why it no longer does."""
+    """Return whether the watchdog may renew ``hold`` now; say in the log why it no longer does."""
     bound = hold.bound
     if not hold.renewing or (bound is not None and bound.open()):
         return False  # what is written in an open transaction, only its own connection can renew
     if hold.backend.place() != hold.place:
-        hold.renewing = False  # a test's, whose database is gone: nothing to tell anybody
+        hold.renewing = False  # a test's, whose database is gone: nothing to report
         return False
     if not hold.holder_lives():
         if hold.orphaned:
@@ -228,7 +228,7 @@ class Watchdog:
                 if self._ended:
                     return
                 if not told:
-                    # A release tells nobody: the hold may be due in an hour, and be gone.
+                    # A release does not notify us: the hold may be due in an hour, and be gone.
                     self._schedule.trim()
                     if self._schedule.next_due() is None:
                         self._thread = None
@@ -320,7 +320,7 @@ _workers_mutex = threading.RLock()  # a finalizer may hand over work on a thread
 
 
 def worker_of(backend: BaseLockBackend) -> Worker:
-    """Return the worker thread of a backend: renewals, and releases that nobody waits for."""
+    """Return the worker thread of a backend: renewals, and releases in the background."""
     with _workers_mutex:
         worker = _workers.get(backend)
         if worker is None:

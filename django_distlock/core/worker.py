@@ -41,7 +41,7 @@ class _WorkerThread(threading.Thread):
 
 
 def on_worker() -> bool:
-    """Tell whether this thread is a worker of ours, not one of the program's."""
+    """Return whether this thread is a worker of ours, not one of the program's."""
     return isinstance(threading.current_thread(), _WorkerThread)
 
 
@@ -112,11 +112,11 @@ class Worker:
             thread.join(wait)
 
     def is_busy(self) -> bool:
-        """Tell whether a job is under way."""
+        """Return whether a job is under way."""
         return self._busy
 
     def is_idle(self) -> bool:
-        """Tell whether nothing is under way or due."""
+        """Return whether nothing is under way or due."""
         with self._mutex:
             return not self._jobs and not self._busy
 
@@ -173,7 +173,7 @@ def close_connections() -> None:
     """Close the database connections of this thread, also those to a database in memory.
 
     Django's own `close()` keeps the latter open, lest the data be lost. With a thread of ours no
-    data ends, and from 3.13 on Python warns of every such connection that nobody closed.
+    data ends, and from 3.13 on Python warns of every such connection that was not closed.
     """
     from django.db import connections
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -234,7 +234,7 @@ class Callbacks:
             logger.warning("%s has been running for %.1f s", what, took)
 
     def is_idle(self) -> bool:
-        """Tell whether all that was submitted has run."""
+        """Return whether all that was submitted has run."""
         return all(worker.is_idle() for worker in tuple(self._workers))
 
     def drain(self, end: float) -> None:

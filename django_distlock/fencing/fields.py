@@ -164,7 +164,7 @@ class Columns:
         """Return the condition under which ``fence`` may write a row."""
         same_lock = Q(**{self.mark: ""}) | Q(**{f"{self.mark}__startswith": fence.mark[:HALF]})
         older = Q(**{f"{self.token}__lt": fence.token})
-        # Refused by the check, but rows may have it: nobody has written them under a fence.
+        # Refused by the check, but rows may have it: those not yet written under a fence.
         if self.model._meta.get_field(self.mark).null:
             same_lock |= Q(**{f"{self.mark}__isnull": True})
         if self.model._meta.get_field(self.token).null:
@@ -220,7 +220,7 @@ def refuse_rejected(rows: models.QuerySet[M], columns: Columns, fence: Fence) ->
 
 
 def _sees_old_data(connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether a SELECT may show a row as it was before what an UPDATE has just met.
+    """Return whether a SELECT may show a row as it was before what an UPDATE has just met.
 
     So on MySQL and MariaDB, where only the SELECTs keep to the snapshot of the transaction, but not
     at the level that Django asks for unless told otherwise.

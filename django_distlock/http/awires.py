@@ -146,7 +146,7 @@ class AsyncWire:
         return self._streams
 
     def _is_usable(self) -> bool:
-        """Tell whether a kept connection can be used; drop one that was closed meanwhile."""
+        """Return whether a kept connection can be used; drop one that was closed meanwhile."""
         if self._streams is None:
             return False
         reader, writer = self._streams

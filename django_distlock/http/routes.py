@@ -69,7 +69,7 @@ class Route:
         self._error, self._failed = error, True
 
     def took(self, answer: Answer) -> bool:
-        """Note an answer; tell whether it is the one to return."""
+        """Note an answer; return whether it is the one to return."""
         if answer.status in _ELSEWHERE and self._left and self._request.again:
             self._answer = answer
             self.failed(HttpError(f"status {answer.status}"))

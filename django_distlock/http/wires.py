@@ -133,7 +133,7 @@ class Wire:
         raise OSError("the host has no address")
 
     def _is_usable(self) -> bool:
-        """Tell whether a kept connection can be used; drop one that was closed meanwhile."""
+        """Return whether a kept connection can be used; drop one that was closed meanwhile."""
         if self._sock is None:
             return False
         # Nothing is owed: what can be read is the end, or not for us.
@@ -150,7 +150,7 @@ class Wire:
 
 
 def is_readable(sock: socket.socket) -> bool:
-    """Tell whether there is something to read, or the end of it; closed here is an end, too."""
+    """Return whether there is something to read, or the end of it; closed here is an end, too."""
     if sock.fileno() < 0:
         return True
     ready = select.poll()

@@ -170,7 +170,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 
 def _in_foreground() -> bool:
-    """Tell whether we are the program in front of which somebody sits."""
+    """Return whether we are the program in front of which somebody sits."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:  # no terminal

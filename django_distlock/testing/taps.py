@@ -56,7 +56,7 @@ class Gate:
             raise AssertionError("the gate was not opened")
 
     def reached(self) -> bool:
-        """Tell whether somebody stands before it or came through."""
+        """Return whether somebody stands before it or came through."""
         return self._reached.is_set()
 
     def open(self) -> None:

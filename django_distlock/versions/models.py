@@ -132,7 +132,7 @@ class VersionedModel(models.Model):
         return found
 
     def _extends(self, field: VersionField, force_insert: Any) -> bool:
-        """Tell whether a new child may belong to a parent's row that is there already."""
+        """Return whether a new child may belong to a parent's row that is there already."""
         told = isinstance(force_insert, tuple) and issubclass(field.model, force_insert)
         return not told and key_of(self, field) is not None
 

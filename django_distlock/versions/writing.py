@@ -43,7 +43,7 @@ def meta_of(instance: models.Model) -> Options[Any]:
 
 
 def has_key(instance: models.Model) -> bool:
-    """Tell whether the primary key is known, with all of its parts."""
+    """Return whether the primary key is known, with all of its parts."""
     pk = instance.pk
     return None not in pk if isinstance(pk, tuple) else pk is not None
 
@@ -163,7 +163,7 @@ def stale(
 
 
 def outdated(error: DatabaseError) -> bool:
-    """Tell whether a database itself says that a row has changed since the transaction's snapshot.
+    """Return whether a database says that a row has changed since the transaction's snapshot.
 
     PostgreSQL from REPEATABLE READ on (40001) and MariaDB with snapshot isolation (1020) do not
     answer that no row was found.

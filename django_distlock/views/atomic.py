@@ -44,7 +44,7 @@ class OptedOut(set[str]):
         return True
 
     def by_hand(self, alias: str) -> bool:
-        """Tell whether `non_atomic_requests` was used for ``alias``."""
+        """Return whether `non_atomic_requests` was used for ``alias``."""
         return super().__contains__(alias)
 
 

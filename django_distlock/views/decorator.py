@@ -354,5 +354,5 @@ def _signature_of_method(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _is_unrendered(response: Any) -> bool:
-    """Tell whether Django would render the response later, as it tells it itself."""
+    """Return whether Django would render the response later, as it tells it itself."""
     return callable(getattr(response, "render", None))

@@ -58,7 +58,7 @@ class _Holding:
                 self._lease.adopt()
 
     def _ends(self) -> bool:
-        """Tell whether it is now that the lease has to be released."""
+        """Return whether it is now that the lease has to be released."""
         over, self._over = self._over, True
         return not over
 

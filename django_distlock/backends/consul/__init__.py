@@ -193,7 +193,7 @@ class ConsulBackend(BaseLockBackend):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Tell whether a claim that was refused stands in line."""
+        """Return whether a claim that was refused stands in line."""
         return claim.owner in self._protocol.line.places
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
@@ -266,11 +266,11 @@ class ConsulBackend(BaseLockBackend):
         return Sequencer(hold.paths.lock, hold.lock_index, hold.session)
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether a leader is being elected, or Consul asks for a moment."""
+        """Return whether a leader is being elected, or Consul asks for a moment."""
         return isinstance(error, ConsulError) and error.passing
 
     def is_passing(self, error: Exception) -> bool:
-        """Tell whether another of several agents may answer in a moment."""
+        """Return whether another of several agents may answer in a moment."""
         return isinstance(error, HttpError) and self._several
 
     def remedy(self, error: Exception) -> str:

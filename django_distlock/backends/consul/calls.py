@@ -158,7 +158,7 @@ class Txn:
     """Why it was not done, by the number of the operation."""
 
     def says(self, words: str) -> bool:
-        """Tell whether one of the reasons has these words."""
+        """Return whether one of the reasons has these words."""
         return any(words in each for each in (self.failed or {}).values())
 
     @property

@@ -53,7 +53,7 @@ class Line:
         self._mutex = threading.RLock()
 
     def is_contended(self, key: str) -> bool:
-        """Tell whether there was a line a moment ago: then it is joined without trying first."""
+        """Return whether there was a line a moment ago: then it is joined without trying first."""
         at = self._contended.get(key)
         if at is None:
             return False
@@ -90,7 +90,7 @@ class Line:
             return None
 
     def is_waiting(self, place: Place) -> bool:
-        """Tell whether there is nothing to read yet: others stand before it, and none has gone."""
+        """Return whether there is nothing to read yet: others are before it, and none has gone."""
         return not place.ready and bool(place.ahead) and self.clock() < place.look
 
     # -- join and leave ----------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Line:
         return [*ops, op("delete-cas", paths.queue, index=state.queue.index)]
 
     def _is_dead(self, each: Entry, state: State, record: Record | None) -> bool:
-        """Tell whether a place has no session, or is that of a holder whose time is over."""
+        """Return whether a place has no session, or is that of a holder whose time is over."""
         expired = state.held and record is not None and stands_for(each.key, record.owner)
         return not each.session or expired
 

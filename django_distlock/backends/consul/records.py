@@ -214,5 +214,5 @@ def place_of(paths: Paths, owner: str, session: str) -> str:
 
 
 def stands_for(key: str, owner: str) -> bool:
-    """Tell whether a place in line is that of an owner."""
+    """Return whether a place in line is that of an owner."""
     return key.rpartition("/")[2][: -len("-12345678-1234")] == quote(owner, safe="")

@@ -31,7 +31,7 @@ class Session:
     """When it was last renewed, counted from before the request."""
 
     def lasts(self, seconds: float, now: float) -> bool:
-        """Tell whether Consul keeps it for so long, however long it was not renewed before."""
+        """Return whether Consul keeps it for so long, however long it was not renewed before."""
         return self.renewed + self.ttl >= now + seconds * 1.01 + 0.05
 
 

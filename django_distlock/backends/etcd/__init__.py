@@ -118,7 +118,7 @@ class EtcdBackend(BaseLockBackend):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Tell whether a claim that was refused stands in the line."""
+        """Return whether a claim that was refused stands in the line."""
         return self._steps.places.get(claim.owner) is not None
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
@@ -159,7 +159,7 @@ class EtcdBackend(BaseLockBackend):
         return float(max(lifetime(ttl), self._steps.pool.least))
 
     def is_passing(self, error: Exception) -> bool:
-        """Tell whether another member may answer in a moment."""
+        """Return whether another member may answer in a moment."""
         passes = isinstance(error, HttpError) or (isinstance(error, EtcdError) and error.passes)
         return passes and len(self.located.endpoints) > 1
 

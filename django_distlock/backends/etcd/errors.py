@@ -52,7 +52,7 @@ class NoSuchLeaseError(EtcdError):
 
 
 def is_error(answer: Answer) -> bool:
-    """Tell whether an answer of several lines ends with an error, whatever its status."""
+    """Return whether an answer of several lines ends with an error, whatever its status."""
     return answer.body.startswith(b'{"error"') or b'\n{"error"' in answer.body
 
 

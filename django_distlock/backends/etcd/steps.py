@@ -295,7 +295,7 @@ class Steps:
         return answers
 
     def _has_moved(self, place: Place, own: dict[str, Any]) -> bool:
-        """Tell whether another process has hung the key on a lease of its own; follow it."""
+        """Return whether another process has hung the key on a lease of its own; follow it."""
         if not _is_there(own, place) or key_of(own)[0].lease == place.lease.id:
             return False
         place.lease = Lent(key_of(own)[0].lease, 0, 0.0, ours=False)
@@ -304,7 +304,7 @@ class Steps:
     # -- release -----------------------------------------------------------------------------------
 
     def release(self, claim: Claim) -> Operation[bool]:
-        """Remove the claim's key; tell whether it was the first of its line."""
+        """Remove the claim's key; return whether it was the first of its line."""
         place = self._known_here(claim)
         if place is None:
             keys = Keys.of(self.root, claim)

@@ -78,7 +78,7 @@ def _begun(line: bytes | None) -> None:
 
 
 def _tells(line: bytes) -> bool:
-    """Tell whether a line says that the key was removed; raise if the watch has ended."""
+    """Return whether a line says that the key was removed; raise if the watch has ended."""
     said = json.loads(line)
     result = said.get("result", {})
     if "error" in said or result.get("canceled"):

@@ -187,7 +187,7 @@ class RedisBackend(Looking):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Tell whether a claim that was refused stands in the server's queue."""
+        """Return whether a claim that was refused stands in the server's queue."""
         return claim.owner in self._queued
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
@@ -243,11 +243,11 @@ class RedisBackend(Looking):
     # -- for the layers above ----------------------------------------------------------------------
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether the store asks to try again in a moment."""
+        """Return whether the store asks to try again in a moment."""
         return errors.is_conflict(error)
 
     def is_passing(self, error: Exception) -> bool:
-        """Tell whether Sentinel or the cluster may have another server take over."""
+        """Return whether Sentinel or the cluster may have another server take over."""
         return bool(self.located.nodes or self.located.sentinel) and errors.is_passing(error)
 
     def remedy(self, error: Exception) -> str:

@@ -107,7 +107,7 @@ class AsyncWire:
         return answers
 
     def is_open(self) -> bool:
-        """Tell whether it is connected, as far as is known here."""
+        """Return whether it is connected, as far as is known here."""
         return bool(self._connection.is_connected)
 
     def idle_for(self) -> float:

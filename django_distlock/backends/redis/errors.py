@@ -9,7 +9,7 @@ _PASSING = ("READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "
 
 
 def is_conflict(error: Exception) -> bool:
-    """Tell whether the store asks to try again in a moment.
+    """Return whether the store asks to try again in a moment.
 
     Others wrote each time that it was tried, the server has just started, or the cluster moves the
     slot: then a script that comes to a key that was moved already fails.
@@ -21,7 +21,7 @@ def is_conflict(error: Exception) -> bool:
 
 
 def is_passing(error: Exception) -> bool:
-    """Tell whether an error passes where a replica takes over from a server that is gone."""
+    """Return whether an error passes where a replica takes over from a server that is gone."""
     from redis import exceptions as kinds
 
     said = str(error)

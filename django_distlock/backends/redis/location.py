@@ -82,7 +82,7 @@ class Place:
 
     @staticmethod
     def was_lost(connection: Any) -> bool:
-        """Tell whether a connection of asyncio is open only as far as redis-py knows.
+        """Return whether a connection of asyncio is open only as far as redis-py knows.
 
         What is written to it would be lost, and on Python 3.12.1 raises AttributeError.
         """
@@ -110,7 +110,7 @@ class Place:
                 each.close()
 
     def was_demoted(self, answer: object) -> bool:
-        """Tell whether a server says that it is no master: the name may lead to another by now."""
+        """Return whether a server says that it is no master; its name may lead to another now."""
         if not isinstance(answer, Exception):
             return False
         from redis.exceptions import ReadOnlyError

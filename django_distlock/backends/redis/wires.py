@@ -145,7 +145,7 @@ class Wire:
         return answers
 
     def is_open(self) -> bool:
-        """Tell whether it is connected, as far as is known here."""
+        """Return whether it is connected, as far as is known here."""
         return bool(self._connection.is_connected)
 
     def idle_for(self) -> float:

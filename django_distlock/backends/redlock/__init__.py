@@ -178,7 +178,7 @@ class RedlockBackend(BaseLockBackend):
     # -- waiting ----------------------------------------------------------------------------------
 
     def is_contended(self, claim: Claim) -> bool:
-        """Tell whether we have just released it, and woken another."""
+        """Return whether we have just released it, and woken another."""
         return claim.key in self._contended
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:

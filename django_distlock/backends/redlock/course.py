@@ -139,7 +139,7 @@ class Course:
             yield from self._ask(progress, connected, packed)
 
     def _catches_up(self, wire: Line) -> Steps[bool]:
-        """Read what a node that went on has answered by now; tell whether it can be asked.
+        """Read what a node that went on has answered by now; return whether it can be asked.
 
         One that has not said a word for a long time is taken to be cut off, and connected to anew.
         """

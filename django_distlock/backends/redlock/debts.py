@@ -48,7 +48,7 @@ class Debts:
                         owed.pop((key, index, owner, ""), None)
 
     def note(self, round_: Round, answers: Answers) -> bool:
-        """Note what the answers to a round leave open; tell whether a node has to be told again."""
+        """Note what a round leaves open; return whether a node has to be told again."""
         name = round_.script.name
         if name not in ("acquire", "restore", "release"):
             return False

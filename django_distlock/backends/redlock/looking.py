@@ -113,7 +113,7 @@ def clean(
 
 
 def answered(answer: Answer) -> bool:
-    """Tell whether a node answered, and not by an error."""
+    """Return whether a node answered, and not by an error."""
     return isinstance(answer, list) and not isinstance(answer[0], Exception)
 
 

@@ -209,7 +209,7 @@ class Progress:
         return sum(isinstance(each, list) for each in self.answers)
 
     def may_repeat(self, number: int, error: Exception) -> bool:
-        """Tell whether to ask a node once more, as its connection was closed, perhaps long ago.
+        """Return whether to ask a node once more, as its connection was closed, perhaps long ago.
 
         Asked again, a node answers as it did before.
         """
@@ -256,7 +256,7 @@ class Progress:
 
 
 def is_reset(error: Exception) -> bool:
-    """Tell whether a connection was closed, rather than slow."""
+    """Return whether a connection was closed, rather than slow."""
     from redis.exceptions import ConnectionError, TimeoutError
 
     return isinstance(error, ConnectionError) and not isinstance(error, TimeoutError)

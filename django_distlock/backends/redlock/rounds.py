@@ -267,7 +267,7 @@ def _tally(answers: Answers, is_yes: Callable[[Any], bool]) -> Tally:
 
 
 def _is_clean(answer: Answer) -> bool:
-    """Tell whether a node has surely nothing of ours: it refused, or was not asked."""
+    """Return whether a node has surely nothing of ours: it refused, or was not asked."""
     if isinstance(answer, list):
         return isinstance(answer[0], list)
     return isinstance(answer, NotAskedError)

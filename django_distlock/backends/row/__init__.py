@@ -306,7 +306,7 @@ class RowBackend(Looks):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Tell whether a claim that was refused stands in the server's queue."""
+        """Return whether a claim that was refused stands in the server's queue."""
         return self._held(claim) is not None
 
     def pause(self, claim: Claim, seconds: float) -> None:

@@ -154,7 +154,7 @@ class MariaDB(Dialect):
 
 
 def _is_locked(session: Session, error: Exception) -> bool:
-    """Tell whether an error says that another has the row, which leaves the session as it was."""
+    """Return whether an error says that another has the row, which leaves the session as it was."""
     driver: Any = error.__cause__ or error
     if not driver.args or driver.args[0] not in NOBODY:
         return False

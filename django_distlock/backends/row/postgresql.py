@@ -131,7 +131,7 @@ class PostgreSQL(Dialect):
         return {**self.given(claim), "idle": milliseconds(claim.ttl)}
 
     def _is_direct(self, session: Session) -> bool:
-        """Tell whether statements can be prepared; the first time, prepare them."""
+        """Return whether statements can be prepared; the first time, prepare them."""
         if session.direct is None:
             session.direct = is_direct(session.connection)
             if session.direct:

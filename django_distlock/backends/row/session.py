@@ -178,7 +178,7 @@ class Session:
     # -- waiting -------------------------------------------------------------------------------
 
     def can_send(self) -> bool:
-        """Tell whether the driver can send a statement without waiting for its answer."""
+        """Return whether the driver can send a statement without waiting for its answer."""
         raw: Any = self.connection.connection
         # Sockets are watched by a call that Windows does not have.
         return hasattr(select, "poll") and (hasattr(raw, "send_query") or hasattr(raw, "pgconn"))
@@ -191,7 +191,7 @@ class Session:
         self.sent = True
 
     def is_answered(self, seconds: float = 0.0) -> bool:
-        """Tell whether there is something to read, now or in so many seconds."""
+        """Return whether there is something to read, now or in so many seconds."""
         descriptor = descriptor_of(self.connection.connection)
         if descriptor is None or descriptor < 0:
             return True
@@ -216,7 +216,7 @@ class Session:
             return None  # closed meanwhile
 
     def is_over(self, now: float) -> bool:
-        """Tell whether it holds or waits for nothing any more, as far as can be told from here."""
+        """Return whether it holds and waits for nothing any more, as far as is known here."""
         if self.until < now:
             return True
         descriptor = descriptor_of(self.connection.connection)

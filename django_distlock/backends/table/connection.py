@@ -72,11 +72,11 @@ class TransactionBound:
         self._discarded = not self._committed
 
     def open(self) -> bool:
-        """Tell whether the transaction still goes on."""
+        """Return whether the transaction still goes on."""
         return not self._committed and self._block in self._connection.atomic_blocks
 
     def undone(self) -> bool:
-        """Tell whether the transaction was rolled back, as far as can be told.
+        """Return whether the transaction was rolled back, as far as can be told.
 
         Django drops the callback also when another one fails after the commit: then this says
         True of a lock that the store still has, which errs on the safe side.
@@ -150,7 +150,7 @@ class Connections:
         return private
 
     def in_transaction(self) -> bool:
-        """Tell whether this thread has a transaction open."""
+        """Return whether this thread has a transaction open."""
         return own_connection(self.database).in_atomic_block
 
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
@@ -228,12 +228,12 @@ def limited(connection: BaseDatabaseWrapper, limit: float, work: Callable[[], T]
 
 
 def is_pooled(connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether Django has a psycopg pool for a connection."""
+    """Return whether Django has a psycopg pool for a connection."""
     return bool(connection.settings_dict["OPTIONS"].get("pool"))
 
 
 def _is_dry(own: BaseDatabaseWrapper) -> bool:
-    """Tell whether a pool has no connection to give, so that one would be waited for."""
+    """Return whether a pool has no connection to give, so that one would be waited for."""
     if own.connection is not None:
         return False
     pool: Any = own.pool  # type: ignore[attr-defined]
@@ -242,13 +242,13 @@ def _is_dry(own: BaseDatabaseWrapper) -> bool:
 
 
 def _is_writing_by_hand(own: BaseDatabaseWrapper) -> bool:
-    """Tell whether the caller has a transaction on SQLite open, without `atomic()`."""
+    """Return whether the caller has a transaction on SQLite open, without `atomic()`."""
     raw: Any = own.connection
     return own.vendor == "sqlite" and raw is not None and not own.autocommit and raw.in_transaction
 
 
 def is_testing() -> bool:
-    """Tell whether Django's test runner is at work, which drops its databases at the end.
+    """Return whether Django's test runner is at work, which drops its databases at the end.
 
     Nothing of ours may be connected then. (`setup_test_environment` makes the outbox.)
     """
@@ -352,7 +352,7 @@ def _on_a_thread(connect: Callable[[], Any], limit: float) -> Any:
 
 
 def is_direct(connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether a session of PostgreSQL's is the connection's own.
+    """Return whether a session of PostgreSQL's is the connection's own.
 
     A pooler tells its clients of a session's id that is not the server's.
     """

@@ -41,11 +41,11 @@ class Door(ABC):
 
     @abstractmethod
     def enter(self, key: str, limit: float) -> bool:
-        """Wait for the room for ``limit`` seconds; tell whether it is ours. Raises Error."""
+        """Wait for the room for ``limit`` seconds; return whether it is ours. Raises Error."""
 
     @abstractmethod
     def leave(self, key: str) -> bool:
-        """Leave the room; tell whether the door can be used for another."""
+        """Leave the room; return whether the door can be used for another."""
 
     @abstractmethod
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Doors:
             self._free.insert(len(self._free) if door.is_open else 0, door)
 
     def close_unused(self, since: float) -> bool:
-        """Close the doors that were not used ``since`` then; tell whether some are open still."""
+        """Close the doors that were not used ``since`` then; return whether some are open still."""
         with self._mutex:
             old = [door for door in self._free if door.used <= since]
             self._free = [door for door in self._free if door.used > since]

@@ -48,7 +48,7 @@ class OwnTransaction(OperationalError):
 
 
 def is_conflict(error: Exception) -> bool:
-    """Tell whether the database asks to run the statement again."""
+    """Return whether the database asks to run the statement again."""
     if isinstance(error, Outrun):
         return True
     driver: Any = error.__cause__ or error
@@ -62,9 +62,9 @@ def is_conflict(error: Exception) -> bool:
 
 
 def is_wait_over(error: Exception) -> bool:
-    """Tell whether a wait in the waiting room has ended by its limit, or by a limit of the user's.
+    """Return whether a wait in the queue has ended by its limit, or by a limit of the user's.
 
-    PostgreSQL: lock_timeout, dead lock, statement_timeout. MariaDB answers without an error, but
+    PostgreSQL: lock_timeout, deadlock, statement_timeout. MariaDB answers without an error, but
     has a dead lock (1213), a statement's time (1969) and KILL QUERY (1317) as well.
     """
     driver: Any = error.__cause__ or error
@@ -73,7 +73,7 @@ def is_wait_over(error: Exception) -> bool:
 
 
 def is_session_end(error: Exception) -> bool:
-    """Tell whether the server said that it had ended the session, in place of an answer."""
+    """Return whether the server said that it had ended the session, in place of an answer."""
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
     return _state_of(driver) in _SESSION_END or number in _SESSION_END

@@ -28,7 +28,7 @@ class Visit:
         self.called = threads.Event()  # it may go in, or there is no room
 
     def is_inside(self) -> bool:
-        """Tell whether its turn has come. Asked under the rooms' mutex."""
+        """Return whether its turn has come. Asked under the rooms' mutex."""
         return self.line.inside and self.line.visits[0] is self
 
     def next_nap(self) -> float:

@@ -38,7 +38,7 @@ class Seen:
     note: str
 
     def held(self) -> bool:
-        """Tell whether somebody held the lock then."""
+        """Return whether somebody held the lock then."""
         return self.expires > self.now
 
     def last_use(self) -> int:
@@ -70,7 +70,7 @@ class Optimistic(Statements):
         token: int,
         patience: float | None,
     ) -> bool:
-        """Write the claim into the row if it is as it was seen; tell whether it was.
+        """Write the claim into the row if it is as it was seen; return whether it was.
 
         Asked again by its owner, the row keeps the token and the time of the grant.
         """

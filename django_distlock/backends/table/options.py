@@ -79,7 +79,7 @@ def _has_queue(connection: Any) -> bool:
 
 
 def _blocks_greenlets(connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether a wait in the queue would stop all greenlets of the process.
+    """Return whether a wait in the queue would stop all greenlets of the process.
 
     gevent has taken the place of threads, and the driver, or the kernel's lock on SQLite's file,
     knows nothing of that. psycopg 3 does.
@@ -92,7 +92,7 @@ def _blocks_greenlets(connection: BaseDatabaseWrapper) -> bool:
 
 
 def queues(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether waiters queue in the server: where it has a queue, unless told to poll.
+    """Return whether waiters queue in the server: where it has a queue, unless told to poll.
 
     Nor where a waiter would stop all greenlets. Session locks are left behind on a connection that
     a transaction pooler or a pool hands to the next: so not by default with
@@ -130,7 +130,7 @@ def check_schema(alias: str, given: Mapping[str, Any], connection: BaseDatabaseW
 
 
 def is_durable(alias: str, given: Mapping[str, Any], connection: BaseDatabaseWrapper) -> bool:
-    """Tell whether statements wait for the disk; refuse to skip that where nothing would."""
+    """Return whether statements wait for the disk; refuse to skip that where nothing would."""
     if given.get("DURABLE", True):
         return True
     where = f"DISTLOCKS[{alias!r}]['OPTIONS']['DURABLE']"

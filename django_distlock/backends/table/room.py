@@ -76,7 +76,7 @@ class Rooms:
         _note(self._busy, key, self._clock())
 
     def is_busy(self, key: str) -> bool:
-        """Tell whether somebody of this process met others a moment ago.
+        """Return whether somebody of this process met others a moment ago.
 
         Then others wait in the room. Who asked for the row first would be before them, and the
         one whose turn it is would have to poll.
@@ -90,7 +90,7 @@ class Rooms:
         return self._is_polite(key, now)
 
     def _is_polite(self, key: str, now: float) -> bool:
-        """Tell whether to ask if others wait, as nobody could have told us.
+        """Return whether to ask if others wait, as nobody could have told us.
 
         Who takes a lock again right after its release is always before the one who is inside.
         """

@@ -175,7 +175,7 @@ class ZooKeeperBackend(Looking):
     # -- waiting ---------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Tell whether a claim that was refused stands in the queue."""
+        """Return whether a claim that was refused stands in the queue."""
         return self._places.get(claim.owner) is not None
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
@@ -239,7 +239,7 @@ class ZooKeeperBackend(Looking):
         return max(ttl, 1.5 * max(self.facts.timeout, self._session.timeout))
 
     def is_passing(self, error: Exception) -> bool:
-        """Tell whether another server of the cluster may answer in a moment."""
+        """Return whether another server of the cluster may answer in a moment."""
         return "," in self.facts.hosts and (
             isinstance(error, errors.NoAnswerError) or is_cut(error)
         )

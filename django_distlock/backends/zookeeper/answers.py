@@ -90,7 +90,7 @@ class Gate:
         self._lock.release()
 
     def wait(self, limit: float) -> bool:
-        """Wait until it is opened; tell whether it was."""
+        """Wait until it is opened; return whether it was."""
         return self._lock.acquire(timeout=max(0.0, limit))
 
 
@@ -116,6 +116,6 @@ class Bell:
                 return
 
     async def wait(self, limit: float) -> bool:
-        """Wait until it rings; tell whether it did."""
+        """Wait until it rings; return whether it did."""
         done, _ = await asyncio.wait([self._future], timeout=max(0.0, limit))
         return bool(done)

@@ -48,7 +48,7 @@ class Keeper:
         self._looked: tuple[int | None, bool] = (None, False)
 
     def sleeps_past(self, due: float) -> bool:
-        """Tell whether something that is due then has to be told by `wake`."""
+        """Return whether something that is due then has to be told by `wake`."""
         return self._thread is None or due < self._until
 
     def wake(self) -> None:

@@ -86,7 +86,7 @@ class Session:
         return self._sure + self.timeout * 0.99 - 0.002
 
     def doubtful(self) -> bool:
-        """Tell whether nothing was heard for so long that the session may be near its end."""
+        """Return whether nothing was heard for so long that the session may be near its end."""
         # A connection that was given up has a while to be followed by another.
         since = max(self._sure, self._cut_at)
         return self._clock() - since > DOUBT * self.timeout
@@ -329,7 +329,7 @@ class Session:
 
 
 def is_cut(error: Exception) -> bool:
-    """Tell whether an error says nothing of the request but that its answer is lost."""
+    """Return whether an error says nothing of the request but that its answer is lost."""
     from kazoo import exceptions as kinds
 
     return isinstance(

@@ -241,7 +241,7 @@ class Steps:
         return False
 
     def release(self, claim: Claim) -> Talk[bool]:
-        """Remove a claim's node, in the queue or at its head; tell whether it held the lock."""
+        """Remove a claim's node, in the queue or at its head; return whether it held the lock."""
         place = self._places.get(claim.owner)
         if place is None or not place.node or place.session != self._session.id:
             answer = yield from self._release_found(claim)

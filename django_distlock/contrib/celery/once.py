@@ -161,5 +161,5 @@ class OnceTask(Task[Any, Any]):
 
 
 def _comes_again(error: BaseException) -> bool:
-    """Tell whether a task that ended with ``error`` is delivered again."""
+    """Return whether a task that ended with ``error`` is delivered again."""
     return isinstance(error, Retry) or (isinstance(error, Reject) and bool(vars(error)["requeue"]))

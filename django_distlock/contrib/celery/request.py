@@ -36,7 +36,7 @@ class OnceRequest(Request):
     _freed = False
 
     def revoked(self) -> bool:
-        """Tell whether the task is not to be run; it is over then."""
+        """Return whether the task is not to be run; it is over then."""
         revoked = bool(super().revoked())
         if revoked:
             self._free()
@@ -59,7 +59,7 @@ class OnceRequest(Request):
             self._free(self.worker_pid)
 
     def _is_retried(self, error: BaseException) -> bool:
-        """Tell whether Celery sends the task of a lost process again, with its lock."""
+        """Return whether Celery sends the task of a lost process again, with its lock."""
         task: Any = self.task
         if isinstance(error, Terminated | TimeLimitExceeded):
             return False

@@ -118,7 +118,7 @@ class ContractBase:
         raise NotImplementedError
 
     def queued(self, waiters: int) -> bool:
-        """Tell whether so many waiters stand in the store's queue.
+        """Return whether so many waiters stand in the store's queue.
 
         They do when their attempt was answered, but where it is answered as soon as it was sent.
         """
@@ -157,14 +157,14 @@ class ContractBase:
 
     @classmethod
     def applies(cls, test: Callable[..., Any]) -> bool:
-        """Tell whether the flags of the backend and the hooks of this class let a test apply."""
+        """Return whether the flags of the backend and the hooks of this class let a test apply."""
         wanted = getattr(test, "needs", ("exclusive",))
         unwanted = getattr(test, "lacks", None)
         return all(map(cls.has, wanted)) and not (unwanted and cls.has(unwanted))
 
     @classmethod
     def has(cls, flag: str) -> bool:
-        """Tell whether the backend has a flag, or this class offers a hook."""
+        """Return whether the backend has a flag, or this class offers a hook."""
         if flag == "processes":
             return cls.own_processes and cls.backend().scope != "process"
         if flag in ("restart_store", "hang_store"):
