@@ -144,7 +144,7 @@ def _draw(run: Any, folder: Path) -> None:
     for path in paths:
         print(path)
     if not paths:
-        print("no plots: neither pairs beside a floor, hand-overs nor growth", file=sys.stderr)
+        print("no plots: neither pairs beside a floor, hand-offs nor growth", file=sys.stderr)
 
 
 def _measure_all(

@@ -25,7 +25,7 @@ STRIDE = 61_803  # from one name to the next: all get their turn, and no two nei
 
 
 def by_waiters(bench: Bench) -> list[Row]:
-    """Measure hand-overs with more waiters than there can be processes: threads of a few.
+    """Measure hand-offs with more waiters than there can be processes: threads of a few.
 
     So many may be more than a store can answer in time. That is counted, and the others go on.
     """

@@ -16,10 +16,10 @@ RULES = Rules(0.002, strict=True)  # a hold long enough for all others to be wai
 
 
 def handover(bench: Bench) -> list[Row]:
-    """Measure hand-overs with 2, 8 and 32 processes, on the machine as it is."""
+    """Measure hand-offs with 2, 8 and 32 processes, on the machine as it is."""
     rows = []
     for waiters in bench.waiters:
-        bench.say(f"hand-over, {waiters} processes")
+        bench.say(f"hand-off, {waiters} processes")
         rows += handed_over(bench, "handover", bench.waiting, RULES, waiters, waiters)
     return rows
 
@@ -55,7 +55,7 @@ def _measure(
     fight = partial(contest, bench, adapter, rules, waiters=waiters, processes=processes)
     before = _work(bench)
     if not bench.store.in_client:
-        # First without a hand-over: connecting and the first use are not what is counted.
+        # First without a hand-off: connecting and the first use are not what is counted.
         fight(seconds=0.0)
     between = _work(bench)
     done = fight(seconds=seconds)

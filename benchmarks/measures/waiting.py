@@ -66,7 +66,7 @@ class Rules:
     """How they take turns.
 
     ``strict``: who just held it asks again only when another has it, so that each hold is a
-    hand-over. Errors to ``forgive`` are counted as failures; any other one ends the run.
+    hand-off. Errors to ``forgive`` are counted as failures; any other one ends the run.
     """
 
     hold: float  # seconds

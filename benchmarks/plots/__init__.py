@@ -1,4 +1,4 @@
-"""Plots of a run, drawn from its JSON: pairs beside the floor, hand-overs, and growth.
+"""Plots of a run, drawn from its JSON: pairs beside the floor, hand-offs, and growth.
 
 What is drawn may have been written by anybody, so no text of it is taken for markup, a formula or
 a path.
@@ -25,7 +25,7 @@ __all__ = ["PlotError", "draw", "get_ready", "load"]
 
 DRAWN: dict[str, tuple[str, Callable[[list[Row]], Figure | None]]] = {
     "pairs": ("pairs beside the floor", draw_pairs),
-    "handover": ("hand-over, hold 2 ms", draw_handovers),
+    "handover": ("hand-off, hold 2 ms", draw_handovers),
     "growth": ("growth", draw_growth),
 }
 

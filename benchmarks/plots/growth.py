@@ -29,7 +29,7 @@ WAITERS = "waiters"
 GROWTH = (
     Panel(
         *("growth-waiters", WAITERS, {"p50": ("p50_us", 1e3), "p99": ("p99_us", 1e3)}),
-        *("Hand-over, hold 2 ms", WAITERS, "milliseconds"),
+        *("Hand-off, hold 2 ms", WAITERS, "milliseconds"),
     ),
     Panel(
         *("growth-waiters", WAITERS, {"": ("statements", 1.0)}),

@@ -1,4 +1,4 @@
-"""Hand-overs as lines, by the number of those who wait."""
+"""Hand-offs as lines, by the number of those who wait."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _panel(axes: Axes, rows: list[Row], part: str) -> None:
         if points:
             draw_line(axes, points, _style(place, kind, names), name)
     label_axes(axes, rows, "waiters", log=True)
-    axes.set_title(f"{part} of the hand-over")
+    axes.set_title(f"{part} of the hand-off")
     axes.set_xlabel("waiters, each a process")
 
 

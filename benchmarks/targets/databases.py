@@ -44,14 +44,14 @@ def _handover(rows: Rows, served: bool) -> Found:
             continue
         if other and "p50_us" in other:
             ratio = round(ours["p50_us"] / other["p50_us"], 3)
-            yield f"hand-over p50 / {DB_MUTEX}, {waiters} waiters", "<=", 0.2, ratio
+            yield f"hand-off p50 / {DB_MUTEX}, {waiters} waiters", "<=", 0.2, ratio
         if polling and "p99_us" in polling and waiters >= 8:
             ratio = round(ours["p99_us"] / polling["p99_us"], 3)
-            yield f"hand-over p99 / polling, {waiters} waiters", "<=", 1.0, ratio
+            yield f"hand-off p99 / polling, {waiters} waiters", "<=", 1.0, ratio
         if unqueued and "p50_us" in unqueued:
             # By which queueing was chosen; what it costs is p99 on SQLite, see waiting.md.
             ratio = round(ours["p50_us"] / unqueued["p50_us"], 3)
-            yield f"hand-over p50 / {UNQUEUED}, {waiters} waiters", "<=", 1.0, ratio
+            yield f"hand-off p50 / {UNQUEUED}, {waiters} waiters", "<=", 1.0, ratio
         if served:
             yield f"statements an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
 
@@ -69,7 +69,7 @@ def _row_handover(rows: Rows, served: bool) -> Found:
         ours, bare = (rows.get("handover", name, waiters=waiters) for name in (ROW, FOR_UPDATE))
         if ours and bare and "p50_us" in ours and "p50_us" in bare:
             ratio = round(ours["p50_us"] / bare["p50_us"], 3)
-            yield f"{ROW}: hand-over p50 / {FOR_UPDATE}, {waiters} waiters", "<=", 1.2, ratio
+            yield f"{ROW}: hand-off p50 / {FOR_UPDATE}, {waiters} waiters", "<=", 1.2, ratio
 
 
 def _fairness(rows: Rows, served: bool) -> Found:

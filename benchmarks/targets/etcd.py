@@ -17,7 +17,7 @@ def judge_etcd(rows: Rows, store: str) -> Found:
     for waiters in rows.waiters():
         if ours := rows.get("handover", OURS, waiters=waiters):
             if waiters <= 8 and "p99_us" in ours:
-                yield f"hand-over p99 in ms, {waiters} waiters", "<=", 20.0, ours["p99_us"] / 1000
+                yield f"hand-off p99 in ms, {waiters} waiters", "<=", 20.0, ours["p99_us"] / 1000
             yield f"requests an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
     if ours := rows.get("fairness", OURS):
         yield "most / least grants", "<=", 1.1, ours["most_per_least"]

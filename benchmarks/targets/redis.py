@@ -42,11 +42,11 @@ def judge_redlock(rows: Rows, store: str) -> Found:
 
 
 def handed_over(rows: Rows, waiters: int, limits: dict[str, float]) -> Found:
-    """Judge the median of our hand-overs beside those of others."""
+    """Judge the median of our hand-offs beside those of others."""
     ours = rows.get("handover", OURS, waiters=waiters)
     for name, wanted in limits.items():
         other = rows.get("handover", name, waiters=waiters)
-        what = f"hand-over p50 / {name}, {waiters} waiters"
+        what = f"hand-off p50 / {name}, {waiters} waiters"
         if ours and other and "p50_us" in ours and "p50_us" in other:
             yield what, "<=", wanted, round(ours["p50_us"] / other["p50_us"], 3)
         elif ours and name in rows.absent:
@@ -64,7 +64,7 @@ def _p99(rows: Rows, waiters: int) -> Found:
     seen = [row["p99_us"] for row in peers if "p99_us" in row]
     if ours and seen and "p99_us" in ours:
         ratio = round(ours["p99_us"] / min(seen), 3)
-        yield f"hand-over p99 / best peer, {waiters} waiters", "<=", 1.0, ratio
+        yield f"hand-off p99 / best peer, {waiters} waiters", "<=", 1.0, ratio
 
 
 def _renewals(rows: Rows) -> Found:

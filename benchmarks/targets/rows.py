@@ -25,7 +25,7 @@ class Rows:
         return next((row for row in self.rows if wanted.items() <= row.items()), None)
 
     def waiters(self) -> list[int]:
-        """Return the numbers of waiters that hand-overs were measured with."""
+        """Return the numbers of waiters that hand-offs were measured with."""
         return sorted({row["waiters"] for row in self.rows if row["measure"] == "handover"})
 
 

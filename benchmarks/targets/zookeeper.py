@@ -7,7 +7,7 @@ from .rows import Found, Rows, rates
 
 __all__ = ["judge_zookeeper"]
 
-# Times of kazoo's hand-over, by the number of those who wait.
+# Times of kazoo's hand-off, by the number of those who wait.
 MOST = {2: 0.7, 8: 1.0, 32: 1.0}
 
 

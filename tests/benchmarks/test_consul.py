@@ -30,7 +30,7 @@ def row(measure: str, adapter: str, **figures: Any) -> dict[str, Any]:
 
 
 def test_the_targets_of_consul_are_judged() -> None:
-    """The hand-over with 8 waiters and more, the requests with any number."""
+    """The hand-off with 8 waiters and more, the requests with any number."""
     rows = [
         row("pairs", "django-distlock", times={"py-consul": 2.9, "bare calls": 0.95}),
         row("handover", "django-distlock", waiters=2, p50_us=900, statements=5.0),
@@ -44,7 +44,7 @@ def test_the_targets_of_consul_are_judged() -> None:
         "pairs / py-consul": (2.9, False),
         "pairs / bare calls": (0.95, True),
         "requests an acquisition, 2 waiters": (5.0, True),
-        "hand-over p50 / py-consul, 8 waiters": (0.2, True),
+        "hand-off p50 / py-consul, 8 waiters": (0.2, True),
         "requests an acquisition, 8 waiters": (5.2, False),
         "most / least grants": (1.2, False),
     }

@@ -59,7 +59,7 @@ def test_the_targets_of_etcd_are_judged() -> None:
     assert judged == {
         "pairs / etcd3gw": (2.6, True),
         "requests a pair": (2.0, True),
-        "hand-over p99 in ms, 8 waiters": (21.0, False),
+        "hand-off p99 in ms, 8 waiters": (21.0, False),
         "requests an acquisition, 8 waiters": (4.9, True),
         "requests an acquisition, 32 waiters": (5.1, False),
         "most / least grants": (1.0, True),

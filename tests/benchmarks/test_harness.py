@@ -98,7 +98,7 @@ def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("store", [store for store in DATABASES if store in chosen()])
 def test_row_locks_stand_beside_the_bare_ones(store: str, tmp_path: Path) -> None:
-    """Measure pairs and hand-overs of the row backend alone, for a moment, on a server."""
+    """Measure pairs and hand-offs of the row backend alone, for a moment, on a server."""
     file = tmp_path / "out.json"
     words = ("--backends", "row", "--only", "pairs,handover", "--quick", "--rounds", "1")
     done = run("--stores", store, *words, "--json", str(file))
@@ -109,7 +109,7 @@ def test_row_locks_stand_beside_the_bare_ones(store: str, tmp_path: Path) -> Non
         assert seen == {"django-distlock row", "bare FOR UPDATE", "select_for_update()"}
     targets = {target["what"] for target in written["targets"]}
     assert "django-distlock row: pairs / bare FOR UPDATE" in targets
-    assert "django-distlock row: hand-over p50 / bare FOR UPDATE, 4 waiters" in targets
+    assert "django-distlock row: hand-off p50 / bare FOR UPDATE, 4 waiters" in targets
 
 
 def test_an_unknown_word_is_refused() -> None:
@@ -145,7 +145,7 @@ def test_overlapping_holds_are_found() -> None:
 
 
 def test_row_locks_and_saves_are_judged() -> None:
-    """Judge each by what stands beside it, and a hand-over by the one with as many waiters."""
+    """Judge each by what stands beside it, and a hand-off by the one with as many waiters."""
 
     def line(measure: str, adapter: str, **facts: Any) -> dict[str, Any]:
         return {"store": "postgresql", "measure": measure, "adapter": adapter, **facts}
@@ -163,8 +163,8 @@ def test_row_locks_and_saves_are_judged() -> None:
     assert {verdict.what: verdict.reached for verdict in judge(rows)} == {
         f"{row}: pairs / {bare}": True,
         f"{row}: pairs / {by_hand}": False,
-        f"{row}: hand-over p50 / {bare}, 2 waiters": False,
-        f"{row}: hand-over p50 / {bare}, 8 waiters": True,
+        f"{row}: hand-off p50 / {bare}, 2 waiters": False,
+        f"{row}: hand-off p50 / {bare}, 8 waiters": True,
         f"{save}: save / {plain}": True,
         f"{save}: save / {other}": True,
     }

@@ -94,7 +94,7 @@ def test_hand_overs_on_redis_are_counted_and_judged(tmp_path: Path) -> None:
     ]
     check_hand_overs(ours)
     judged = {each["what"] for each in written["targets"]}
-    assert "hand-over p50 / bare push/pop, 4 waiters" in judged
+    assert "hand-off p50 / bare push/pop, 4 waiters" in judged
 
 
 def test_a_message_is_counted_once_whatever_the_script_in_it_does() -> None:
@@ -144,7 +144,7 @@ def test_two_who_wait_are_judged_by_a_limit_of_their_own(waiters: int, reached: 
         row("handover", "bare push/pop", waiters=waiters, p50_us=100, statements=2.0),
     ]
     judged = {verdict.what: verdict.reached for verdict in judge(rows)}
-    assert judged[f"hand-over p50 / bare push/pop, {waiters} waiters"] is reached
+    assert judged[f"hand-off p50 / bare push/pop, {waiters} waiters"] is reached
 
 
 def test_what_is_not_installed_is_named_among_the_targets() -> None:
@@ -160,7 +160,7 @@ def test_what_is_not_installed_is_named_among_the_targets() -> None:
         "pairs / redlock-ng": None,
         "pairs / bare socket": True,
         "messages a pair": True,
-        "hand-over p50 / python-redis-lock, 2 waiters": None,
+        "hand-off p50 / python-redis-lock, 2 waiters": None,
         "messages an acquisition, 2 waiters": True,
     }
     text = report([], verdicts)
@@ -170,7 +170,7 @@ def test_what_is_not_installed_is_named_among_the_targets() -> None:
 
 
 def test_the_targets_of_redis_are_judged() -> None:
-    """Judge hand-overs beside the best peer, and attempts by what idling changes, too."""
+    """Judge hand-offs beside the best peer, and attempts by what idling changes, too."""
     rows = [
         row("handover", "django-distlock", waiters=8, p50_us=150, p99_us=900, statements=4.1),
         row("handover", "bare push/pop", waiters=8, p50_us=50, p99_us=90, statements=2.0),
@@ -187,9 +187,9 @@ def test_the_targets_of_redis_are_judged() -> None:
     ]
     judged = {verdict.what: (verdict.got, verdict.reached) for verdict in judge(rows)}
     assert judged == {
-        "hand-over p50 / python-redis-lock, 8 waiters": (0.5, True),
-        "hand-over p50 / bare push/pop, 8 waiters": (3.0, False),
-        "hand-over p99 / best peer, 8 waiters": (0.9, True),
+        "hand-off p50 / python-redis-lock, 8 waiters": (0.5, True),
+        "hand-off p50 / bare push/pop, 8 waiters": (3.0, False),
+        "hand-off p99 / best peer, 8 waiters": (0.9, True),
         "messages an acquisition, 8 waiters": (4.1, True),
         "changes in 100 failing attempts": (2.0, False),
         "bytes of a held lock in the store": (500, False),

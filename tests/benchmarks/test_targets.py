@@ -19,7 +19,7 @@ def row(measure: str, adapter: str = OURS, store: str = "postgresql", **facts: A
 
 
 def handover(adapter: str = OURS, store: str = "postgresql", **facts: Any) -> Any:
-    """Return a line of hand-overs among eight waiters."""
+    """Return a line of hand-offs among eight waiters."""
     figures = {"waiters": 8, "p50_us": 1000, "p99_us": 4000, "statements": 5.0}
     return row("handover", adapter, store, **figures | facts)
 
@@ -33,8 +33,8 @@ def test_hand_overs_that_are_as_wanted() -> None:
     """Let each figure be the worst that still will do."""
     rows = [handover(), handover(OTHER, p50_us=5000), handover(POLLING, p99_us=4000)]
     assert judged(*rows) == {
-        f"hand-over p50 / {OTHER}, 8 waiters": (0.2, True, "+0 %"),
-        "hand-over p99 / polling, 8 waiters": (1.0, True, "+0 %"),
+        f"hand-off p50 / {OTHER}, 8 waiters": (0.2, True, "+0 %"),
+        "hand-off p99 / polling, 8 waiters": (1.0, True, "+0 %"),
         "statements an acquisition, 8 waiters": (5.0, True, "+0 %"),
     }
 
@@ -46,8 +46,8 @@ def test_hand_overs_that_are_not() -> None:
         handover(POLLING, p99_us=3200),
     ]
     assert judged(*rows) == {
-        f"hand-over p50 / {OTHER}, 8 waiters": (0.25, False, "+25 %"),
-        "hand-over p99 / polling, 8 waiters": (1.25, False, "+25 %"),
+        f"hand-off p50 / {OTHER}, 8 waiters": (0.25, False, "+25 %"),
+        "hand-off p99 / polling, 8 waiters": (1.25, False, "+25 %"),
         "statements an acquisition, 8 waiters": (6.0, False, "+20 %"),
     }
 
@@ -77,14 +77,14 @@ def test_hand_overs_of_others_alone_and_ours_without_samples() -> None:
 def test_few_waiters_are_not_judged_by_their_p99() -> None:
     rows = [handover(waiters=2), handover(OTHER, waiters=2), handover(POLLING, waiters=2)]
     assert set(judged(*rows)) == {
-        f"hand-over p50 / {OTHER}, 2 waiters",
+        f"hand-off p50 / {OTHER}, 2 waiters",
         "statements an acquisition, 2 waiters",
     }
 
 
 def test_statements_on_sqlite_are_shown_and_not_judged() -> None:
     rows = [handover(store="sqlite", statements=90.0), handover(OTHER, "sqlite", p50_us=10_000)]
-    assert judged(*rows) == {f"hand-over p50 / {OTHER}, 8 waiters": (0.1, True, "-50 %")}
+    assert judged(*rows) == {f"hand-off p50 / {OTHER}, 8 waiters": (0.1, True, "-50 %")}
 
 
 def failing(store: str, writes: dict[str, int], idle: dict[str, int]) -> Any:

@@ -43,9 +43,9 @@ def test_the_targets_of_zookeeper_are_judged() -> None:
     ]
     judged = {verdict.what: (verdict.got, verdict.reached) for verdict in judge(rows)}
     assert judged == {
-        "hand-over p50 / kazoo Lock, 2 waiters": (0.8, False),
+        "hand-off p50 / kazoo Lock, 2 waiters": (0.8, False),
         "packets an acquisition, 2 waiters": (4.0, True),
-        "hand-over p50 / kazoo Lock, 8 waiters": (0.8, True),
+        "hand-off p50 / kazoo Lock, 8 waiters": (0.8, True),
         "packets an acquisition, 8 waiters": (5.1, False),
         "most / least grants": (1.0, True),
     }

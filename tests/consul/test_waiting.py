@@ -27,7 +27,7 @@ def test_a_free_lock_is_two_requests(opened: Opener, server: Consul, behavior: s
 
 
 def test_a_contended_lock_is_five_requests(opened: Opener, server: Consul) -> None:
-    """However many wait, a hand-over costs five: and each waiter is woken once."""
+    """However many wait, a hand-off costs five: and each waiter is woken once."""
     backend = opened(server.url)
     waiters = 12
     got: list[int] = []

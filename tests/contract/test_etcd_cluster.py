@@ -21,7 +21,7 @@ if "etcd" in chosen():
         brief = kept = 1.5
         settles = 20.0  # a leader has to be elected before
         round_trip = 1.0
-        hand_over = 2.0
+        handoff = 2.0
 
         @classmethod
         def backend(cls) -> BaseLockBackend:

@@ -52,7 +52,7 @@ def test_a_loss_that_a_release_finds_is_signalled(name: str) -> None:
 
 
 def test_a_handle_carries_the_options_of_its_lock(name: str) -> None:
-    """howto/hand-over-a-lock.md: renew=False and max_hold end at detach()."""
+    """howto/transfer-a-lease.md: renew=False and max_hold end at detach()."""
     lease = lock(name, using=ALIAS, ttl=0.3, renew=False).acquire()
     assert lease is not None
     attached = Lease.attach(lease.detach())

@@ -24,8 +24,9 @@ def _texts(path: Path, *, docstrings: bool) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if text and (id(node) in alone) is docstrings:
+        if not isinstance(node, ast.Constant) or (id(node) in alone) is not docstrings:
+            continue
+        if isinstance(node.value, str):
             yield node.lineno, node.value
 
 

@@ -162,7 +162,7 @@ def test_plain_output_has_a_table_and_the_kill(sqlite: Shop) -> None:
     done = sqlite.manage("demo", "--using", "default", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "no lock: done" in done.stdout
-    for heading in ("technique", "oversold", "orders/s", "hand-over median", "worst wait"):
+    for heading in ("technique", "oversold", "orders/s", "hand-off median", "worst wait"):
         assert heading in done.stdout
     assert "the next worker had the lock" in done.stdout
 
@@ -177,7 +177,7 @@ def test_a_terminal_gets_a_live_display(sqlite: Shop) -> None:
     assert process.returncode == 0
     assert "━" in shown
     assert "beyond the stock" in shown
-    assert "hand-over" in shown
+    assert "hand-off" in shown
 
 
 def _read(terminal: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Waiting: the queue, the direct hand-over, the death of those who wait, and the safety poll."""
+"""Waiting: the queue, the direct hand-off, the death of those who wait, and the safety poll."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class ContractBase:
     """Seconds; the ttl of leases that renewals must keep: a busy machine stands still for less."""
     settles: ClassVar[float] = 1.0
     """Seconds besides in which a store that was stopped carries out what was left to do."""
-    hand_over: ClassVar[float] = 1.0
+    handoff: ClassVar[float] = 1.0
     """Seconds in which a waiter gets a lock that is freed."""
     round_trip: ClassVar[float] = 0.3
     """Seconds that the store may take for an answer, on a busy machine."""

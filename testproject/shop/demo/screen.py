@@ -16,8 +16,8 @@ HEADINGS = (
     "oversold",
     "lost",
     "orders/s",
-    "hand-over median",
-    "hand-over p99",
+    "hand-off median",
+    "hand-off p99",
     "worst wait",
 )
 LINE_EVERY_SECONDS = 2.0
@@ -129,10 +129,10 @@ def kill_summary(kill: KillResult) -> str:
 
 
 def handover_note(race: RaceResult) -> str:
-    """Say what the hand-over times are about: how often the lock went to one who waited."""
+    """Say what the hand-off times are about: how often the lock went to one who waited."""
     return (
         f"{label(race.technique, race.alias)}: {race.handovers} of {race.turns} turns went to a "
-        "worker that was waiting; hand-over is the time from a release to such a grant."
+        "worker that was waiting; hand-off is the time from a release to such a grant."
     )
 
 

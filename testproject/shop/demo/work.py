@@ -33,7 +33,7 @@ def do(job: Job, journal: Journal, worker: int) -> None:
     while (done := turn(job, worker)).reference is not None:
         journal.turn(done)
         # A buyer does something else before the next purchase. Who asks again at once takes the
-        # lock from under those who poll for it, and there would be no hand-overs to measure.
+        # lock from under those who poll for it, and there would be no hand-offs to measure.
         time.sleep(job.think)
     journal.turn(done)
     journal.event(DONE)
@@ -52,7 +52,7 @@ def _locked_turn(job: Job, worker: int) -> Turn:
             with _lock(job) as lease:
                 granted = now()
                 reference = _buy(job, worker, _token(lease))
-                released = now()  # just before; the release itself counts as part of the hand-over
+                released = now()  # just before; the release itself counts as part of the hand-off
         except LockTimeoutError:
             continue  # nothing was bought; the wait goes on and is counted from its beginning
         return Turn(worker, asked, granted, released, reference)

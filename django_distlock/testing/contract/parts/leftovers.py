@@ -252,7 +252,7 @@ class Leftovers(ContractBase):
             theirs = await _outcome(first)
             if isinstance(theirs, Lease):  # it was faster than the cancellation
                 await b.release(theirs)
-            mine = await asyncio.wait_for(second, self.hand_over)
+            mine = await asyncio.wait_for(second, self.handoff)
             assert isinstance(mine, Lease)
             await c.release(mine)
 

@@ -140,6 +140,6 @@ class Liveness(ContractBase):
             freed = time.monotonic()
             theirs = await waiting
         assert isinstance(theirs, Lease)
-        bound = self.ends_within(self.brief) if self.has("queues") else self.hand_over
+        bound = self.ends_within(self.brief) if self.has("queues") else self.handoff
         assert time.monotonic() - freed <= bound + self.round_trip
         await b.release(theirs)

@@ -42,7 +42,7 @@ class Waiting(ContractBase):
                 freed = time.monotonic()
                 theirs = await waiting
             assert isinstance(theirs, Lease)
-            assert time.monotonic() - freed <= self.hand_over
+            assert time.monotonic() - freed <= self.handoff
             await b.release(theirs)
 
     async def test_a_forced_lock_goes_to_a_waiter(self, world: World) -> None:
@@ -58,7 +58,7 @@ class Waiting(ContractBase):
             freed = time.monotonic()
             theirs = await waiting
         assert isinstance(theirs, Lease)
-        assert time.monotonic() - freed <= self.hand_over
+        assert time.monotonic() - freed <= self.handoff
         await b.release(theirs)
 
     async def test_every_waiter_has_its_turn(self, world: World) -> None:
@@ -83,7 +83,7 @@ class Waiting(ContractBase):
         await holder.release(lease)
         freed = time.monotonic()
         await asyncio.gather(*turns)
-        assert time.monotonic() - freed <= len(waiters) * self.hand_over
+        assert time.monotonic() - freed <= len(waiters) * self.handoff
         assert len(served) == len(waiters)
 
     @needs("fair")
@@ -111,7 +111,7 @@ class Waiting(ContractBase):
 
     @needs("notifies")
     async def test_waiters_are_no_herd(self, world: World) -> None:
-        """Ask the store no oftener for a hand-over when more are waiting."""
+        """Ask the store no oftener for a hand-off when more are waiting."""
         holder, waiters = world.actor(), [world.actor() for _ in range(8)]
         work = {}
         for number in (2, 8):
@@ -128,7 +128,7 @@ class Waiting(ContractBase):
                 queued = calls.begun
                 await holder.release(lease)
                 await asyncio.gather(*turns)
-                # Whoever waits looks once a second by itself: no work of the hand-overs.
+                # Whoever waits looks once a second by itself: no work of the hand-offs.
                 looks = number * math.ceil((time.monotonic() - began) / QUEUE_LIMIT)
                 work[number] = max(0, calls.begun - queued - looks) / number
         assert work[8] <= 2 * work[2] + 2
@@ -147,7 +147,7 @@ class Waiting(ContractBase):
             freed = time.monotonic()
             theirs = await waiting
         assert isinstance(theirs, Lease)
-        assert time.monotonic() - freed <= self.hand_over
+        assert time.monotonic() - freed <= self.handoff
         await c.release(theirs)
 
     async def test_the_ttl_counts_from_the_last_question(self, world: World) -> None:
