@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from asgiref.sync import sync_to_async
 
 from ..exceptions import LockBackendError, StoreConflictError, StoreUnavailableError
-from .offloop import to_the_end
+from .loops import to_the_end
 from .text import shown
 
 __all__ = ["Calls"]

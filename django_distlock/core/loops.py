@@ -1,6 +1,7 @@
-"""What belongs to one event loop: found by it, and closed before the loop ends.
+"""Event loops: blocking work on a thread, awaited to its end, and what belongs to one loop.
 
-A connection of asyncio's that outlives its loop could not be closed any more.
+A connection of asyncio's that outlives its loop could not be closed any more, so each loop has its
+own, which are closed before it ends.
 """
 
 from __future__ import annotations
@@ -9,11 +10,99 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from .fork import after_fork
 
-__all__ = ["Closing", "PerLoop"]
+__all__ = ["Closing", "Errand", "PerLoop", "to_the_end"]
+
+T = TypeVar("T")
+
+# -- blocking work ---------------------------------------------------------------------------------
+
+Start = Callable[[Callable[[], None]], "asyncio.Future[None]"]
+
+
+class Errand(Generic[T]):
+    """One piece of work: either it is done and its end is seen, or it never begins."""
+
+    def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._mutex = threading.RLock()
+        self._begun = False
+        self._given_up = False
+        self.done: asyncio.Future[T] = loop.create_future()
+
+    def run(self) -> None:
+        """Do the work, on whatever thread; unless it was given up before."""
+        with self._mutex:
+            if self._given_up:
+                return
+            self._begun = True
+        try:
+            answer = self._work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            self._post(partial(self.done.set_exception, error))
+        else:
+            self._post(partial(self.done.set_result, answer))
+
+    def _post(self, news: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop was closed: no task is waiting
+            self._loop.call_soon_threadsafe(news)
+
+    def give_up(self, error: BaseException | None = None) -> None:
+        """Have it never begin, unless it has begun; then only its own end ends it."""
+        with self._mutex:
+            if self._begun or self._given_up:
+                return
+            self._given_up = True
+        if error is None:
+            self.done.cancel()
+        else:
+            self.done.set_exception(error)
+
+    def forget(self) -> None:
+        """Let go of the work and of its answer, which was seen."""
+        del self.done, self._work
+
+    def runner_ended(self, runner: asyncio.Future[None]) -> None:
+        """Give up when what should have run it ended without having begun it."""
+        self.give_up(None if runner.cancelled() else runner.exception())
+
+
+async def to_the_end(work: Callable[[], T], start: Start) -> T:
+    """Return what ``work`` returns; ``start`` is given a function and runs it on a thread.
+
+    A cancellation that comes while the work is under way goes on after the work has ended: else
+    the thread could take a lock after it was given up. That holds too when the event loop cancels
+    all its tasks at its end, whichever task runs the work.
+    """
+    errand = Errand(work, asyncio.get_running_loop())
+    runner = start(errand.run)
+    runner.add_done_callback(errand.runner_ended)
+    interrupted = False
+    try:
+        while not errand.done.done():
+            try:
+                await asyncio.wait([errand.done])
+            except asyncio.CancelledError:
+                interrupted = True
+                errand.give_up()
+        if interrupted:
+            if not errand.done.cancelled():
+                errand.done.exception()  # seen: the cancellation goes before it
+            raise asyncio.CancelledError
+        return errand.done.result()
+    finally:
+        # The error knows these frames, and the future knows the error: cut the ring, or whatever
+        # the frames above hold lives until the garbage collector comes.
+        errand.forget()
+        del errand, runner
+
+
+# -- one of a kind for each loop -------------------------------------------------------------------
 
 
 class Closing(Protocol):
@@ -23,22 +112,22 @@ class Closing(Protocol):
         """Close it."""
 
 
-T = TypeVar("T", bound=Closing)
+C = TypeVar("C", bound=Closing)
 
 
-class PerLoop(Generic[T]):
-    """One ``T`` for each event loop that asks for it."""
+class PerLoop(Generic[C]):
+    """One ``C`` for each event loop that asks for it."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    def __init__(self, make: Callable[[], C]) -> None:
         self._make = make
         self._reset()
         after_fork(self._forget_parent)
 
     def _reset(self) -> None:
         self._mutex = threading.RLock()
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, T, AsyncGenerator[None]]] = {}
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, C, AsyncGenerator[None]]] = {}
 
-    async def mine(self) -> T:
+    async def mine(self) -> C:
         """Return the one of the running loop."""
         loop = asyncio.get_running_loop()
         found = self._loops.get(id(loop))
@@ -55,7 +144,7 @@ class PerLoop(Generic[T]):
         await anext(keeper)
         return made
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop, made: T) -> AsyncGenerator[None]:
+    async def _keep(self, loop: asyncio.AbstractEventLoop, made: C) -> AsyncGenerator[None]:
         # A loop closes the generators that were begun on it before it ends (`asyncio.run` and
         # asgiref do so), and that is the only word that it gives of its end.
         try:
@@ -67,7 +156,7 @@ class PerLoop(Generic[T]):
                     del self._loops[id(loop)]
             await made.aclose()
 
-    def each(self, act: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    def each(self, act: Callable[[C], Coroutine[Any, Any, None]]) -> None:
         """Have every loop carry ``act`` out with its own, without waiting for that."""
         with self._mutex:
             found = list(self._loops.values())

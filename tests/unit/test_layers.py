@@ -16,8 +16,8 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 LAYERS: list[set[str]] = [
     {"core.text", "core.descriptors", "core.threads", "core.fork"},
     {"core.values"},
-    {"exceptions", "core.clock", "signals", "core.backoff", "core.offloop"},
-    {"core.names", "core.durations", "core.holder", "core.worker", "core.flow", "core.loops"},
+    {"exceptions", "core.clock", "signals", "core.backoff", "core.loops"},
+    {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},
     {"core.registry"},
     {"core.calls", "conf", "transactions", "core.cleaning", "fencing.fields"},
     {"http"},
@@ -60,7 +60,7 @@ FOLDERS = {"core", "fencing"}
 """Packages that import nothing themselves, with modules of several layers."""
 
 PURE = {
-    "core.text", "core.backoff", "core.values", "core.offloop", "core.clock",
+    "core.text", "core.backoff", "core.values", "core.loops", "core.clock",
     "core.flow", "core.durations", "core.names", "core.cleaning",
 }  # fmt: skip
 """No Django: values, and algorithms that are told everything."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_distlock.core.offloop import to_the_end
+from django_distlock.core.loops import to_the_end
 
 from .tools import LIMIT
 
