@@ -83,12 +83,12 @@ class Lease:
     @property
     def lost(self) -> bool:
         """Whether the lease is known to be lost, or its time is up."""
-        return self._hold.lapse()
+        return self._hold.is_lost()
 
     def remaining(self) -> float:
         """Return the seconds for which the holder may still rely on the lease; 0 when lost."""
         hold = self._hold
-        if self._done or hold.lapse() or hold.state is not State.ACTIVE:
+        if self._done or hold.is_lost() or hold.state is not State.ACTIVE:
             return 0.0
         return hold.left()
 
@@ -100,7 +100,7 @@ class Lease:
         becomes its holder. Raises LockNotHeldError after a release.
         """
         hold = self._hold
-        if self._done or (not hold.lapse() and hold.state is not State.ACTIVE):
+        if self._done or (not hold.is_lost() and hold.state is not State.ACTIVE):
             self._not_held()
         if hold.state is State.LOST:
             raise hold.lost_error()

@@ -164,7 +164,7 @@ class Lock(Guard[Lease], Decorates):
             check_filled(self.name, self.using)
         return self.name
 
-    # -- looking, and breaking ---------------------------------------------------------------------
+    # -- inspecting, and releasing by force --------------------------------------------------------
 
     def locked(self) -> bool:
         """Return whether the lock is held. The answer may be out of date when you read it."""

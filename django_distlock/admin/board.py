@@ -14,7 +14,7 @@ from ..backends.base import BaseLockBackend
 from ..core.text import duration, shown
 from ..core.values import LockInfo, doer_of, user_of
 from ..exceptions import InvalidLockBackendError
-from ..looking import look, open_all
+from ..inspection import look, open_all
 
 __all__ = ["Board", "Entry", "Row", "Store", "gather", "technique_of"]
 

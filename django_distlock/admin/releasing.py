@@ -18,7 +18,7 @@ from ..core.text import shown
 from ..exceptions import LockBackendError, LockError, LockNotHeldError
 from ..handler import locks
 from ..history import break_hold
-from ..looking import ask
+from ..inspection import ask
 from ..models import ForcedRelease, HeldLock
 from .board import Entry, facts, gather
 

@@ -172,7 +172,7 @@ class BaseLockBackend(Calls):
     def notice_losses(self) -> None:
         """Note which leases are lost: for a store to call when `sure_until` has changed."""
         for hold in registry.every(self):
-            hold.lapse()
+            hold.is_lost()
 
     def place(self) -> object:
         """Return where the locks of now are kept; work in the background is bound to it.

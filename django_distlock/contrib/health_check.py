@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..backends.base import BaseLockBackend
 from ..handler import locks
-from ..looking import ask
+from ..inspection import ask
 
 try:
     from health_check.base import HealthCheck

@@ -302,7 +302,7 @@ class Acquisition:
         """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
         # The store is asked, for a rolled-back test, a flush or a forced release may have taken
         # the lock away without this process having noticed.
-        if mine.lapse() or not (yield from mine.renew(None)):
+        if mine.is_lost() or not (yield from mine.renew(None)):
             return None
         given = self._lock.reentrant
         reentrant = mine.backend.conf.reentrant if given is UNSET else given

@@ -270,7 +270,7 @@ class Hold:
             alias=self.backend.alias,
         )
 
-    def lapse(self) -> bool:
+    def is_lost(self) -> bool:
         """Lose the lease if its time is up or its transaction undone; return whether it is lost."""
         bound = self.bound
         if bound is not None and bound.undone():

@@ -246,7 +246,7 @@ class Watchdog:
         batches: dict[BaseLockBackend, list[Hold]] = defaultdict(list)
         for hold in holds:
             try:
-                if hold.lapse():
+                if hold.is_lost():
                     continue
                 if not hold.in_flight and wants_renewal(hold, now):
                     hold.in_flight = True

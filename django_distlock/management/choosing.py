@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from ..backends.base import BaseLockBackend
 from ..exceptions import InvalidLockBackendError
 from ..handler import locks
-from ..looking import open_all
+from ..inspection import open_all
 
 __all__ = ["add_choice", "open_aliases"]
 

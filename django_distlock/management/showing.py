@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.text import duration, shown
 from ..core.values import LockInfo
-from ..looking import Seen
+from ..inspection import Seen
 
 __all__ = ["as_block", "as_json", "as_table"]
 

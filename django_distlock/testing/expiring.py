@@ -54,7 +54,7 @@ def _of(lease: Lease) -> Hold:
 
 def _named(name: str, using: str) -> Hold:
     backend = locks[using]
-    here = {hold.claim.name: hold for hold in registry.every(backend) if not hold.lapse()}
+    here = {hold.claim.name: hold for hold in registry.every(backend) if not hold.is_lost()}
     if name not in here:
         names = ", ".join(map(repr, sorted(here))) or "nothing"
         raise LockNotHeldError(f"This process holds {names} of it", name=name, alias=using)

@@ -86,7 +86,7 @@ class MemoryBackend(LocMemBackend):
                 hold.acquired -= seconds
                 hold.deadline -= seconds
         for hold in holds:
-            if not hold.lapse():
+            if not hold.is_lost():
                 self._look_at(hold)
 
     def _look_at(self, hold: Hold) -> None:

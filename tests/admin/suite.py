@@ -13,7 +13,7 @@ from django.db import connections
 from django.test import TransactionTestCase, override_settings
 from django.utils import translation
 
-from django_distlock import looking
+from django_distlock import inspection
 from django_distlock.admin.asking import Asked
 from django_distlock.admin.board import Board, Entry
 from django_distlock.core.holder import Caller, taken_by
@@ -236,7 +236,7 @@ class StoreTests(TransactionTestCase):
             with mock.patch.object(site, "limit", 30):
                 self.assertNotContains(client.get(PAGE, {"retry": "hanging"}), "The store")
                 self.assertNotContains(client.get(PAGE), "The store")
-        self.assertEqual([each for each in looking._late if each.alias == "hanging"], [])
+        self.assertEqual([each for each in inspection._late if each.alias == "hanging"], [])
 
 
 @override_settings(DISTLOCKS=ALIASES)

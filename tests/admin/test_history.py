@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from django_distlock import LockNotHeldError, lock, locks
 from django_distlock.history import break_hold
-from django_distlock.looking import look
+from django_distlock.inspection import look
 from django_distlock.models import ForcedRelease
 from django_distlock.testing import hold_elsewhere, override_locks
 from tests.backends.tools import soon

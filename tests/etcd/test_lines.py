@@ -173,7 +173,7 @@ def test_held_goes_on_from_page_to_page(
     server: Etcd, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With lines that a page cuts, and one that is longer than a page."""
-    monkeypatch.setattr("django_distlock.backends.etcd.looking.PAGE", 4)
+    monkeypatch.setattr("django_distlock.backends.etcd.inspect.PAGE", 4)
     backend = opened(server.url, prefix=name)
     expected = {f"{name}{number}": number % 7 for number in range(9)}
     claims: list[Claim] = []

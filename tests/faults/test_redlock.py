@@ -16,7 +16,7 @@ from django_distlock import (
     LockNotAcquiredError,
     locks,
 )
-from django_distlock.backends.redlock.looking import QuorumInfo
+from django_distlock.backends.redlock.inspect import QuorumInfo
 from tests.backends.tools import elsewhere, lock_alias
 from tests.faults.clocks import HOUR
 from tests.faults.quorums import (

@@ -13,7 +13,7 @@ import pytest
 from django_distlock import Lock, LockBackendError, LockInfo, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, aring, course, ring
 from django_distlock.backends.redlock.asking import Answers, Round, room
-from django_distlock.backends.redlock.looking import QuorumInfo
+from django_distlock.backends.redlock.inspect import QuorumInfo
 from django_distlock.backends.redlock.scripts import script
 from django_distlock.backends.redlock.wire import Wire
 from tests.backends.tools import lock_alias

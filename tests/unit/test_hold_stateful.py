@@ -250,7 +250,7 @@ class Upkeep(RuleBasedStateMachine):
     )
     def renew(self, data: st.DataObject, ttl: float, fate: str, slow: float) -> None:
         each = self._one(data)
-        if each.hold.lapse():
+        if each.hold.is_lost():
             return  # as `Lease.renew` does
         self.store.fate, self.store.slow = fate, slow
         self._renew(each, ttl)

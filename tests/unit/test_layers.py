@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
         "metrics",
     },  # each store for itself: none knows another, but see BUILT_ON
     {"handler", "core.hold"},
-    {"lease", "looking"},
+    {"lease", "inspection"},
     {"current"},
     {"decorators"},
     {"core.blocks", "fencing.querysets", "fencing.decorators", "rows"},

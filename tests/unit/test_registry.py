@@ -110,20 +110,20 @@ def test_it_lapses_at_its_deadline() -> None:
     with opened(clock=clock) as backend:
         hold = make_hold(backend, "a", ttl=10.0)
         clock.advance(9.999)
-        assert not hold.lapse()
+        assert not hold.is_lost()
         clock.advance(0.001)
-        assert hold.lapse()
+        assert hold.is_lost()
         assert hold.state is State.LOST
         assert "ran out" in hold.reason
-        assert hold.lapse()
+        assert hold.is_lost()
 
 
 def test_it_lapses_with_its_transaction(backend: UnitBackend) -> None:
     transaction = Transaction()
     hold = make_hold(backend, "a", bound=transaction)
-    assert not hold.lapse()
+    assert not hold.is_lost()
     transaction.is_undone = True
-    assert hold.lapse()
+    assert hold.is_lost()
     assert "rolled back" in hold.reason
 
 
@@ -133,7 +133,7 @@ def test_released_holds_do_not_lapse() -> None:
         hold = make_hold(backend, "a", ttl=1.0)
         hold.move(State.ACTIVE, to=State.RELEASED)
         clock.advance(5.0)
-        assert not hold.lapse()
+        assert not hold.is_lost()
         assert hold.state is State.RELEASED
 
 
@@ -321,11 +321,11 @@ def test_a_hold_is_lost_when_its_store_is_not_sure_of_it(backend: UnitBackend) -
         return None if foreseen and claim is other.claim else until[claim.name]
 
     backend.sure_until = sure_until  # type: ignore[method-assign]
-    assert not hold.lapse()
+    assert not hold.is_lost()
     assert hold.left() <= 1
     assert other.left() > 1
     until[hold.claim.name] = now
-    assert hold.lapse()
+    assert hold.is_lost()
     assert "session" in hold.reason
     until[other.claim.name] = now
     states = []

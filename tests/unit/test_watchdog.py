@@ -40,7 +40,7 @@ def test_a_lease_is_kept_as_long_as_it_is_renewed(stage: Stage) -> None:
     hold = stage.take(ttl=TTL)
     while stage.clock() - hold.acquired < 10 * TTL:
         stage.step()
-        assert not hold.lapse()
+        assert not hold.is_lost()
         assert stage.backend.holds("a")
     assert stage.backend.count("renew") == pytest.approx(30, abs=2)
 
@@ -127,7 +127,7 @@ def test_what_is_taken_anew_after_renewals_that_failed_is_renewed(
     second = stage.take(ttl=TTL, owner="me again")
     while stage.clock() - second.acquired < 5 * TTL:
         stage.step()
-        assert not second.lapse()
+        assert not second.is_lost()
     assert len(lost) == 1
 
 

@@ -17,7 +17,7 @@ from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import UnsupportedOperationError
 from ...http import Http, HttpError, require_h11
 from ..base import BaseLockBackend
-from . import checks, errors, looking, options
+from . import checks, errors, inspect, options
 from .calls import Api, ConsulError, Rest, Standby, Step, Talk
 from .holds import Ways
 from .protocol import Protocol
@@ -215,28 +215,28 @@ class ConsulBackend(BaseLockBackend):
         spare = self.command_timeout if left is None else max(left - limit, MIN_ATTEMPT_TIMEOUT)
         return limit + min(spare, self.command_timeout)
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- inspecting --------------------------------------------------------------------------------
 
     def inspect(self, name: str) -> LockInfo | None:
-        talk = looking.look(self._api, self._protocol.line, self._folder, self.key(name))
+        talk = inspect.look(self._api, self._protocol.line, self._folder, self.key(name))
         return self._converse(talk, self.command_timeout)
 
     async def ainspect(self, name: str) -> LockInfo | None:
         """Inspect as `inspect`, on the event loop."""
-        talk = looking.look(self._api, self._protocol.line, self._folder, self.key(name))
+        talk = inspect.look(self._api, self._protocol.line, self._folder, self.key(name))
         return await self._aconverse(talk, self.command_timeout)
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
-        for part in looking.PARTS:
-            talk = looking.some_states(self._api, self._folder, part)
+        for part in inspect.PARTS:
+            talk = inspect.some_states(self._api, self._folder, part)
             states = self._converse(talk, self.command_timeout)
-            for info in looking.names_of(states, self._protocol.line):
+            for info in inspect.names_of(states, self._protocol.line):
                 if info.name.startswith(prefix):
                     yield info
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Remove marks and keys that those who died left behind, and free locks' keys."""
-        talk = looking.clean(self._api, self._protocol.line, self._folder, policy, cursor)
+        talk = inspect.clean(self._api, self._protocol.line, self._folder, policy, cursor)
         return self._converse(talk, self.command_timeout)
 
     # -- for the layers above ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.values import Claim, Grant, LockInfo, Refusal
 from ...http import Http, HttpError, require_h11
 from ..base import BaseLockBackend
-from . import checks, errors, looking, options
+from . import checks, errors, inspect, options
 from .asking import Asker
 from .errors import EtcdError
 from .leases import lifetime
@@ -98,18 +98,18 @@ class EtcdBackend(BaseLockBackend):
 
     def inspect(self, name: str) -> LockInfo | None:
         return self._asker.run(
-            looking.look(self.located.root, self.key(name)), self.command_timeout
+            inspect.look(self.located.root, self.key(name)), self.command_timeout
         )
 
     async def ainspect(self, name: str) -> LockInfo | None:
         return await self._asker.arun(
-            looking.look(self.located.root, self.key(name)), self.command_timeout
+            inspect.look(self.located.root, self.key(name)), self.command_timeout
         )
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
-        after, revision, more, ends = "", "0", True, looking.ENDS
+        after, revision, more, ends = "", "0", True, inspect.ENDS
         while more:
-            steps = looking.page(self.located.root, after, revision, ends)
+            steps = inspect.page(self.located.root, after, revision, ends)
             found, after, revision = self._asker.run(steps, self.command_timeout)
             ends = max(0, ends - len(found))
             yield from (info for info in found if info.name.startswith(prefix))

@@ -18,8 +18,8 @@ from . import checks, errors, options
 from .aclients import AsyncClient, AsyncNodeClient, Full
 from .clients import Client, NodeClient
 from .cluster import AsyncClusterClient, ClusterClient
+from .inspect import Looking
 from .location import locate, require_redis
-from .looking import Looking
 from .replicas import replicated
 from .scripted import SAFETY, Scripted
 from .talks import Command, Talk

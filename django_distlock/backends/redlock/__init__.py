@@ -16,7 +16,7 @@ from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend, positive
 from ..redis.location import PROTOCOL, locate_all, require_redis
-from . import checks, looking, rounds, waiting
+from . import checks, inspect, rounds, waiting
 from .aring import AsyncRings
 from .asking import Operation, QuorumError
 from .nodes import Cluster, Node
@@ -113,12 +113,12 @@ class RedlockBackend(BaseLockBackend):
             self._contended.add(claim.key)
         return freed.ours
 
-    def _look(self, name: str) -> Operation[looking.QuorumInfo | None]:
+    def _look(self, name: str) -> Operation[inspect.QuorumInfo | None]:
         limit = self._limit(self.conf.ttl)
-        return looking.look(self._names, self.key(name), limit, self.cluster.shown)
+        return inspect.look(self._names, self.key(name), limit, self.cluster.shown)
 
     def _sweep(self, policy: CleanPolicy, cursor: str) -> Operation[Cleaned]:
-        return looking.clean(self._names, policy, cursor, self.command_timeout, self.cluster.shown)
+        return inspect.clean(self._names, policy, cursor, self.command_timeout, self.cluster.shown)
 
     # -- primitives -------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class RedlockBackend(BaseLockBackend):
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         after: str = "-"
         while after:
-            operation = looking.page(self._names, after, self.command_timeout, self.cluster.shown)
+            operation = inspect.page(self._names, after, self.command_timeout, self.cluster.shown)
             after, found = self._rings.run(operation)
             for key, info in found:
                 # The servers may be those of aliases with other PREFIXes: the digest tells whose.

@@ -23,7 +23,7 @@ from ...exceptions import UnsupportedOperationError
 from ..table import errors
 from . import pausing
 from .dialect import Dialect, Missing
-from .looking import Looks
+from .inspect import Looks
 from .session import Ended, Session
 
 __all__ = ["RowBackend"]

@@ -13,8 +13,8 @@ from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .answers import Bell, Gate
+from .inspect import Looking
 from .keeper import Keeper
-from .looking import Looking
 from .places import Place, Places
 from .session import Session, is_cut
 from .steps import PRESENCE, Steps, Talk

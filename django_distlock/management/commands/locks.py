@@ -22,7 +22,7 @@ from ...core.text import shown
 from ...core.values import LockInfo
 from ...exceptions import InvalidLockError
 from ...history import break_hold
-from ...looking import LIMIT, Seen, ask, look
+from ...inspection import LIMIT, Seen, ask, look
 from ...models import ForcedRelease
 from ..choosing import add_choice, open_aliases
 from ..showing import as_block, as_json, as_table

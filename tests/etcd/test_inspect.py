@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.backends.etcd.looking import ENDS
+from django_distlock.backends.etcd.inspect import ENDS
 from django_distlock.core.values import Claim
 from tests.claims import claim, granted
 from tests.etcd.tools import Opener, tally
@@ -52,8 +52,8 @@ def test_requests_for_10_and_for_300_locks(server: Etcd, opened: Opener, name: s
 def test_the_ends_of_all_pages_are_counted_together(
     server: Etcd, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_distlock.backends.etcd.looking.PAGE", 4)
-    monkeypatch.setattr("django_distlock.backends.etcd.looking.ENDS", 6)
+    monkeypatch.setattr("django_distlock.backends.etcd.inspect.PAGE", 4)
+    monkeypatch.setattr("django_distlock.backends.etcd.inspect.ENDS", 6)
     backend = opened(server.url, ROOT=f"pages-{name}")
     claims = hold(backend, name, 11)
     with tally(backend) as counted:
