@@ -230,7 +230,7 @@ def test_json(alias: str, store: str, name: str) -> None:
         "removed": 1, "seen": 1, "error": None,
     }  # fmt: skip
     assert ran.failed == "Not cleaned: down. See the errors above."
-    assert ran.err.startswith("down: The store failed")
+    assert ran.err.startswith("down: Lock store error")
 
 
 def test_verbosity(alias: str) -> None:
