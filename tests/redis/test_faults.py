@@ -170,6 +170,7 @@ def test_a_transaction_that_others_crossed_is_begun_anew(
         assert backend.renew(new)
         theirs = new
     assert backend.release(theirs)
+    wire.drop()
 
 
 def started_and_done(work: Any) -> Any:
