@@ -227,7 +227,7 @@ def test_without_a_connection_left_waiters_poll(
         with tap(table("full"), "try_acquire") as calls:
             go.set()
             eventually(lambda: calls.answered >= 4)
-        assert "No waiting room" in caplog.text
+        assert "No wait queue" in caplog.text
         assert connected("full") == 0
         for guest in guests:
             guest.close()
