@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 from .backends.base import BaseLockBackend
 from .conf import DEFAULTS, parse
 from .core import fork, registry
-from .core.fork import after_fork
+from .core.fork import after_fork, park
 from .core.watchdog import worker_of
 from .core.worker import LAST
 from .exceptions import InvalidLockBackendError
@@ -139,18 +139,11 @@ class LockHandler(_Handler):
     def forget_parent(self) -> None:
         """Drop, in a forked child, what belongs to the parent; aliases are opened again."""
         self._mutex = threading.RLock()
-        self._park(self._backends)
-
-    def _park(self, backends: dict[str, BaseLockBackend]) -> None:
-        _parked.extend(backends.values())
-        backends.clear()
+        park(*self._backends.values())
+        self._backends.clear()
 
 
 locks = LockHandler()
-
-# The parent's backends, kept as long as a child lives: collecting them would close their
-# connections, and a connection closed in the child is closed for the parent too.
-_parked: list[BaseLockBackend] = []
 
 after_fork(lambda: locks.forget_parent())
 LAST.append(locks.end_idle)

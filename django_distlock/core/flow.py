@@ -157,7 +157,7 @@ class Granted(NamedTuple):
     deadline: float
     bound: Bound | None = None
     repeated: bool = False
-    """Whether an attempt before went unanswered: it may reach the store later."""
+    """Whether an attempt before it ended in an error, and may still reach the store."""
 
 
 def drift(ttl: float) -> float:

@@ -13,11 +13,12 @@ import weakref
 from collections.abc import Callable
 from types import MethodType
 
-__all__ = ["after_fork", "check", "pid"]
+__all__ = ["after_fork", "check", "park", "pid"]
 
 _pid = os.getpid()
 _mutex = threading.RLock()
 _resets: list[Callable[[], Callable[[], None] | None]] = []
+_parked: list[object] = []
 
 
 def after_fork(reset: Callable[[], None]) -> None:
@@ -25,6 +26,14 @@ def after_fork(reset: Callable[[], None]) -> None:
     kept = weakref.WeakMethod(reset) if isinstance(reset, MethodType) else lambda: reset
     with _mutex:
         _resets[:] = [*(each for each in _resets if each() is not None), kept]
+
+
+def park(*inherited: object) -> None:
+    """Keep what is the parent's as it is for as long as the child lives.
+
+    A connection that the child closes, or collects, is closed for the parent too.
+    """
+    _parked.extend(inherited)
 
 
 def pid() -> int:

@@ -198,7 +198,7 @@ class Hold:
         if heard(lock_released):
             # Perhaps inside a finalizer, where a listener could wait for a mutex of its own.
             outcome = "detached" if to is State.DETACHED else "abandoned"
-            self.tell_later(lock_released, **self._end(outcome, reason))
+            self.tell_later(lock_released, **self._facts_of_end(outcome, reason))
         return True
 
     def is_kept_by_another(self) -> bool:
@@ -218,7 +218,7 @@ class Hold:
         """Return the seconds since the grant."""
         return self.backend.clock() - self.acquired
 
-    def _end(self, outcome: str, reason: str = "") -> dict[str, Any]:
+    def _facts_of_end(self, outcome: str, reason: str = "") -> dict[str, Any]:
         return {"outcome": outcome, "reason": reason, "held_for": self.held_for()}
 
     def tell(self, signal: Signal | None, *, ends: bool = True, **facts: Any) -> Tell:
@@ -252,7 +252,7 @@ class Hold:
             except Exception:
                 logger.exception("Telling of the loss of lock %.200r failed", name)
         if heard(lock_released):
-            self.tell_later(lock_released, **self._end("lost", reason))
+            self.tell_later(lock_released, **self._facts_of_end("lost", reason))
         return True
 
     def forget_parent(self) -> None:
@@ -422,7 +422,7 @@ class Hold:
             return  # given up meanwhile: the other one of two releases found it
         self._ended()
         if heard(lock_released):
-            yield self.tell(lock_released, **self._end("released"))
+            yield self.tell(lock_released, **self._facts_of_end("released"))
 
     def _failed(self, action: str, error: LockBackendError) -> Tell:
         """Return the step that tells of a store that failed at ``action``."""

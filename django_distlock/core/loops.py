@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from .fork import after_fork
+from .fork import after_fork, park
 
 __all__ = ["Closing", "Errand", "PerLoop", "to_the_end"]
 
@@ -174,11 +174,10 @@ class PerLoop(Generic[C]):
     def _forget_parent(self) -> None:
         """Start empty in a forked child; what the parent has is left as it is."""
         # Closing a transport would take its socket off the parent's epoll, too.
-        _parked.append(self._loops)
+        park(self._loops)
         self._reset()
 
 
-_parked: list[Any] = []
 _closing: set[asyncio.Task[None]] = set()  # else nothing would keep them until they are done
 
 

@@ -6,9 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-from ..core.fork import after_fork
+from ..core.fork import after_fork, park
 from .awires import AsyncWire
 from .messages import Endpoint, HttpError, Request
 from .wires import Wire
@@ -60,8 +59,8 @@ class Pool:
         self.close_idle()
 
     def _forget_parent(self) -> None:
-        """Begin anew in a forked child; the connections are the parent's."""
-        _parked.append(self._idle)
+        """Start empty in a forked child; the connections are the parent's."""
+        park(self._idle)
         self._idle = deque()
 
 
@@ -115,7 +114,3 @@ class LoopPool:
         """Close that, and the rest when it is given back."""
         self._closed = True
         await self.close_idle()
-
-
-_parked: list[Any] = []
-"""What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing."""

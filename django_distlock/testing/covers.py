@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import BaseLockBackend
+from ..core.fork import park
 from ..handler import LockHandler, locks
 
 __all__ = ["Cover", "cover", "is_covered", "uncover"]
@@ -54,7 +55,8 @@ class CoveredLockHandler(LockHandler):
     def forget_parent(self) -> None:
         super().forget_parent()
         for each in _covers:
-            self._park(each.below)
+            park(*each.below.values())
+            each.below.clear()
 
     def lay(self, new: Cover) -> None:
         """Keep the backends in use below ``new``."""

@@ -14,10 +14,10 @@ from django.test import override_settings
 from django.utils.connection import BaseConnectionHandler
 
 from django_distlock import InvalidLockBackendError, LeaseLostError, lock, locks
-from django_distlock import handler as module
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.dummy import DummyBackend
 from django_distlock.backends.locmem import LocMemBackend
+from django_distlock.core import fork
 from django_distlock.core.watchdog import worker_of
 from django_distlock.handler import LockHandler
 
@@ -85,8 +85,8 @@ def test_a_forked_child_leaves_the_parents_backends_open(handler: LockHandler) -
         handler.forget_parent()
         assert handler.all(initialized_only=True) == []
         assert handler["default"] is not parents
-    assert parents in module._parked, "collecting it would close the parent's connections"
-    module._parked.remove(parents)
+    assert parents in fork._parked, "collecting it would close the parent's connections"
+    fork._parked.remove(parents)
 
 
 # -- wrong settings --------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class Places:
         return place
 
     def drop(self, owner: str, place: Place) -> bool:
-        """Forget a place; return whether it was this one, and nobody else has done it already."""
+        """Forget a place; return whether it was this one, and not forgotten before."""
         with self._mutex:
             known = self._all.get(owner) is place
             if known:

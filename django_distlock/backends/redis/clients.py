@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from ...core.fork import after_fork
+from ...core.fork import after_fork, park
 from .location import Place
 from .talks import Begin, Command, Talk
 from .wires import FRESH, Wire
@@ -71,7 +71,7 @@ class NodeClient:
         self._closed = False
 
     def _forget_parent(self) -> None:
-        _parked.append(self._idle)
+        park(self._idle)
         self._reset()
 
     def _lend(self) -> Wire:
@@ -150,7 +150,3 @@ def carry_out(
 
 def _talk(wire: Wire, begin: Begin[T], limit: float) -> T:
     return carry_out(begin(), wire.ask_all, limit)
-
-
-# What a child inherited; closing it there would be seen by the parent's TLS, and costs nothing.
-_parked: list[Any] = []

@@ -39,12 +39,12 @@ class Seen:
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds it."""
+        """Whether it is held."""
         return self.record is not None and self.record.owner != "" and self.left > 0
 
     @property
     def expired(self) -> bool:
-        """Whether the lease ran out, and nobody has released it."""
+        """Whether the lease ran out without a release."""
         return self.record is not None and self.record.owner != "" and self.left <= 0
 
     def info(self) -> LockInfo:
@@ -93,8 +93,8 @@ def some_members(base: str, first: int, cursor: int, size: int) -> Talk[Any]:
 def look(base: str, names: Sequence[tuple[int, bytes]], *, counted: bool) -> Talk[list[Seen]]:
     """Look at names, each given by its tag and its digest; with ``counted`` at their queues, too.
 
-    A queue is only looked at where the record says that somebody may stand in it. Several commands,
-    and somebody may come between: for people, it is good enough.
+    A queue is only read where the record says that there may be waiters. The state may change
+    between these commands, which is good enough for people.
     """
     starts = {tag: index_of(base, tag)[:-1] for tag, _ in names}
     commands: list[Command] = [("TIME",)]

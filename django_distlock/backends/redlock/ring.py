@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from ...core.fork import park
 from ...core.threads import Places
-from ...transactions import INHERITED
 from .asking import Operation, QuorumError
 from .course import Course, Steps
 from .nodes import Cluster, Progress
@@ -148,5 +148,5 @@ class Rings:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child; the connections are the parent's."""
-        INHERITED.append(self._idle)
+        park(self._idle)
         self._idle, self._places = deque(), Places(WAITING)

@@ -9,6 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
 from ...core.descriptors import descriptor_of, mute
+from ...core.fork import park
 from ...transactions import own_connection
 from ..table.connection import is_testing
 from ..table.kept import Kept
@@ -86,9 +87,5 @@ class Pool:
         self._mutex = threading.RLock()
         for session in (*self._idle.forget_parent(), *held):
             mute(descriptor_of(session.connection.connection))
-            _parked.append(session)
+            park(session)
         self._out = 0
-
-
-# Kept as they are for as long as the child lives.
-_parked: list[Session] = []

@@ -15,12 +15,13 @@ from django.db.utils import DatabaseError
 
 from ...conf import AliasConf, OptionSpec
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.fork import park
 from ...core.names import unreadable
 from ...core.values import Claim, Grant, LockInfo, Refusal, noted
 from ...core.worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .connection import PARKED, Borrowed, Connections, is_direct, is_testing, limited
+from .connection import Borrowed, Connections, is_direct, is_testing, limited
 from .doors import Door
 from .located import InDatabase, moment
 from .portable import PortableStatements
@@ -308,7 +309,7 @@ class TableBackend(InDatabase):
         super().forget_parent()
         self._mutex = threading.RLock()
         if self._rooms is not None:
-            PARKED.extend(self._rooms.forget_parent())
+            park(*self._rooms.forget_parent())
         self._connections.forget_parent()
 
 

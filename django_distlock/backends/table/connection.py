@@ -23,6 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from ...core.descriptors import descriptor_of, mute
+from ...core.fork import park
 from ...core.worker import begin, on_worker
 from ...transactions import of_testcase, on_end, own_connection
 from .errors import Overdue, OwnTransaction, is_conflict
@@ -30,7 +31,6 @@ from .kept import Kept
 from .sentry import within
 
 __all__ = [
-    "PARKED",
     "Borrowed",
     "Connections",
     "TransactionBound",
@@ -199,11 +199,7 @@ class Connections:
         idle = self._idle.forget_parent()
         for private in idle:
             mute(descriptor_of(private.connection))
-        PARKED.extend(idle)
-
-
-# Kept as they are for as long as the child lives.
-PARKED: list[BaseDatabaseWrapper] = []
+        park(*idle)
 
 
 def limited(connection: BaseDatabaseWrapper, limit: float, work: Callable[[], T]) -> T:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...core import threads
 from ...core.clock import Clock
+from ...core.fork import park
 from ...core.worker import begin
 from .answers import Batch, Bell, Gate
 from .errors import LeftOutError, NoAnswerError, NotLetInError
@@ -35,7 +36,6 @@ DOUBT = 0.8
 STEPS = 40  # of a timeout, which are told apart
 SURPLUS = 8  # bytes that may make up for those that interruptions have cost, each time
 CLOSING = 2.0  # seconds that closing waits for the servers
-_parked: list[Any] = []  # what a forked child has of its parent's: closing it would say goodbye
 
 
 class Session:
@@ -217,7 +217,7 @@ class Session:
         """Leave the parent's client to the parent, in a forked child."""
         if self._client is not None:
             atexit.unregister(self._client.handler.stop)
-            _parked.append(self._client)
+            park(self._client)  # closing it would end the parent's session
         self._reset()
 
     def cut(self) -> None:
