@@ -83,7 +83,7 @@ class LeaseArgument:
         return self._name is not None
 
     def filled(
-        self, leases: Sequence[Lease], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, leases: Sequence[Lease | None], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of a call with the lease among them, the only one of ``leases``."""
         if self._name is None:

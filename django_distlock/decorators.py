@@ -6,8 +6,9 @@ import functools
 import inspect
 import re
 import string
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
@@ -27,6 +28,7 @@ __all__ = [
     "done",
     "fill",
     "is_coroutine",
+    "refuse_bare",
 ]
 
 P = ParamSpec("P")
@@ -297,13 +299,13 @@ def _fields_of(template: str) -> list[str]:
 
 def check_fields(
     name: Name, signature: inspect.Signature, alias: str, also: tuple[str, ...] = ()
-) -> None:
-    """Raise InvalidLockError for a template that no call can fill.
+) -> Sequence[str]:
+    """Return the variables of a template. Raises InvalidLockError for one that no call can fill.
 
     ``also`` are names that are there beside the parameters.
     """
     if callable(name):
-        return
+        return ()
     try:
         fields = _fields_of(name)
     except ValueError as error:
@@ -311,7 +313,7 @@ def check_fields(
             f"{name!r} is no template ({error}); write literal braces twice", name=name, alias=alias
         ) from error
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-        return  # which arguments there are is told by each call
+        return fields  # which arguments there are is told by each call
     for first in fields:
         if first not in signature.parameters and first not in also:
             known = ", ".join({**dict.fromkeys(also), **signature.parameters}) or "none"
@@ -321,3 +323,23 @@ def check_fields(
                 name=name,
                 alias=alias,
             )
+    return fields
+
+
+def refuse_bare(decorator: str, given: object) -> None:
+    """Raise InvalidLockError for ``@decorator`` without the parentheses and the name.
+
+    It is told by the line that calls the decorator, which is one of the function's own then.
+    """
+    code = getattr(given, "__code__", None)
+    if code is None or code.co_name == "<lambda>":
+        return
+    caller = sys._getframe(2)
+    last = max((line for _, _, line in code.co_lines() if line is not None), default=0)
+    if code.co_filename == caller.f_code.co_filename and (
+        code.co_firstlineno <= caller.f_lineno <= last
+    ):
+        raise InvalidLockError(
+            f"@{decorator} needs the name of the lock: write @{decorator}('a name') above "
+            f"{code.co_name}()"
+        )

@@ -24,7 +24,15 @@ from .core.durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
 from .core.flow import Flow
 from .core.names import check_label, check_name, label_of
 from .core.values import LockInfo
-from .decorators import Contention, Decorates, Name, check_contention, check_filled, fill
+from .decorators import (
+    Contention,
+    Decorates,
+    Name,
+    check_contention,
+    check_filled,
+    fill,
+    refuse_bare,
+)
 from .exceptions import InvalidLockError
 from .handler import locks
 from .lease import Lease
@@ -319,6 +327,8 @@ def lock(
 
     What is left out is as the alias's settings say. Raises InvalidLockError when out of range.
     """
+    if callable(name):
+        refuse_bare("lock", name)
     return Lock(
         name=name,
         using=using,

@@ -110,6 +110,7 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
 if not settings.configured:  # some modules define models
     settings.configure(INSTALLED_APPS=["django_distlock"])
     django.setup()
+import django_distlock.contrib.rest_framework  # noqa: E402, F401
 
 _PART = re.compile(
     r"(?P<begin><!-- generated: (?P<kind>\w+) ?(?P<words>[^>]*?) -->\n).*?(?P<end><!-- end -->)",

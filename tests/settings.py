@@ -113,3 +113,8 @@ SECRET_KEY = "only for tests"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LOGGING = {"version": 1, "disable_existing_loggers": False}
+# There are no users here: django.contrib.auth is not installed.
+REST_FRAMEWORK: dict[str, object] = {
+    "UNAUTHENTICATED_USER": None,
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+}

@@ -17,6 +17,7 @@ from django.views import View
 
 from ..exceptions import LockInTransactionError
 from ..transactions import open_transactions
+from . import rest
 
 __all__ = [
     "OptedOut",
@@ -112,15 +113,20 @@ def refuse_inside(
         databases = ", ".join(map(repr, sorted(begun)))
         raise LockInTransactionError(
             f"ATOMIC_REQUESTS has begun the view's transaction on {databases} before the lock, "
-            f"so that what is read under the lock may be older than it. {_why(view)}",
+            f"so that what is read under the lock may be older than it. {_why(view, request)}",
             name=name,
             alias=using,
         )
 
 
-def _why(view: View_) -> str:
+def _why(view: View_, request: HttpRequest) -> str:
     owner = owner_of(view)
     method = getattr(view, "__name__", "")
+    if rest.is_request(request):
+        return (
+            "In a class give the lock to LockedAPIMixin of django_distlock.contrib.rest_framework; "
+            "of a function write locked_view above @api_view"
+        )
     if isinstance(owner, View) and method != "dispatch":
         return (
             f"{type(owner).__name__}.{method} is decorated, which is called inside of it: use "

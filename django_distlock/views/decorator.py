@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.views import View
 
 from ..core import flow
-from ..core.durations import UNSET, Duration, Unset, Wait
+from ..core.durations import UNSET, Duration, Unset, Wait, check_wait
 from ..core.holder import taken_by
 from ..current import LeaseArgument, running_under
 from ..decorators import (
@@ -26,6 +26,7 @@ from ..decorators import (
     done,
     fill,
     is_coroutine,
+    refuse_bare,
 )
 from ..exceptions import (
     InvalidLockError,
@@ -35,7 +36,8 @@ from ..exceptions import (
 )
 from ..lease import Lease
 from ..lock import Lock, lock
-from .answers import STATUSES, answer, retry_after
+from . import rest
+from .answers import STATUSES, answer, seconds_of
 from .atomic import (
     atomically,
     atomically_instead,
@@ -78,9 +80,18 @@ class LockedView:
     lock: Lock
     on_contention: OnContention
     on_lost: OnLost
+    methods: frozenset[str] | None
+    retry_after: float | None
 
     def __call__(self, view: V) -> V:
         """Return ``view``, a function or a method given by `method_decorator`, under the lock."""
+        return self.around(view, {})
+
+    def around(self, view: V, also: Mapping[str, Callable[[], object]]) -> V:
+        """Return ``view`` under the lock, whose name may also have the fields ``also``.
+
+        Each is a function that returns the field's value, called where the template has the field.
+        """
         if isinstance(view, type):
             raise InvalidLockError(
                 f"{view.__name__} is a class. Write "
@@ -88,7 +99,7 @@ class LockedView:
                 alias=self.lock.using,
             )
         argument = LeaseArgument(view, _signature(view))
-        bind = self._binder(argument.signature)
+        bind = self._binder(argument.signature, also)
         owner = owner_of(view)
         if isinstance(owner, View):
             # A method_decorator decorates anew for each request, so this has to be quick. The
@@ -107,6 +118,10 @@ class LockedView:
         @functools.wraps(view)
         def run(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             self._check(request)
+            if not self._locks(request):
+                args, kwargs = argument.filled([None], args, kwargs)
+                free = atomically(request, names, view) if begins else view
+                return free(request, *args, **kwargs)
             refuse_inside(request, names, view, self._template(), self.lock.using)
             bound = bind(request, args, kwargs)
             try:
@@ -126,7 +141,7 @@ class LockedView:
             try:
                 begun = atomically(request, names, body) if begins else body
                 response = begun(request, *args, **kwargs)
-                if _is_unrendered(response):
+                if rest.is_renderable(response):
                     response = response.render()
                 if isinstance(response, StreamingHttpResponse):
                     hold_until_sent(response, lease, strict=self.on_lost == "error")
@@ -153,6 +168,10 @@ class LockedView:
         async def arun(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             self._check(request)
             refuse_async(request, names)
+            if not self._locks(request):
+                args, kwargs = argument.filled([None], args, kwargs)
+                response = view(request, *args, **kwargs)
+                return await response if inspect.isawaitable(response) else response
             try:
                 bound = bind(request, args, kwargs)
             except SynchronousOnlyOperation:
@@ -176,7 +195,7 @@ class LockedView:
                     if inspect.isawaitable(response):
                         response = await response
                 response = self._kept(lease, response)
-                if _is_unrendered(response):
+                if rest.is_renderable(response):
                     response = await sync_to_async(response.render, thread_sensitive=True)()
                 if isinstance(response, StreamingHttpResponse):
                     hold_until_sent(response, lease, strict=self.on_lost == "error")
@@ -208,6 +227,9 @@ class LockedView:
             else self.lock.name
         )
 
+    def _locks(self, request: HttpRequest) -> bool:
+        return self.methods is None or request.method in self.methods
+
     def _check(self, request: object) -> None:
         if not hasattr(request, "META"):
             raise InvalidLockError(
@@ -217,7 +239,9 @@ class LockedView:
                 alias=self.lock.using,
             )
 
-    def _binder(self, signature: inspect.Signature) -> Binder:
+    def _binder(
+        self, signature: inspect.Signature, also: Mapping[str, Callable[[], object]]
+    ) -> Binder:
         """Return a function that makes the lock of a call, named after the request and the URL."""
         name, using = self.lock.name, self.lock.using
         if callable(name):
@@ -227,11 +251,12 @@ class LockedView:
                 return self.lock._filled(fill(call, {}, using))
 
             return made
-        check_fields(name, signature, using, also=("request",))
+        used = check_fields(name, signature, using, also=("request", *also))
 
         def filled(request: HttpRequest, args: Args, kwargs: Kwargs) -> Lock:
             arguments = arguments_of(signature, (request, *args), kwargs)
-            return self.lock._bound_to({**arguments, "request": request})
+            more = {field: value() for field, value in also.items() if field in used}
+            return self.lock._bound_to({**arguments, **more, "request": request})
 
         return filled
 
@@ -246,7 +271,7 @@ class LockedView:
     ) -> Any:
         """Return the response for a lock that somebody else holds."""
         if not callable(self.on_contention):
-            return answer(request, "held", self.on_contention, error.retry_after)
+            return answer(request, "held", self.on_contention, self._seconds(error))
         called: View_ = self.on_contention
         instead = async_to_sync(called) if is_coroutine(called) else called
         response = atomically_instead(called, instead)(error, request, *args, **kwargs)
@@ -254,10 +279,14 @@ class LockedView:
 
     def _late(self, error: LockNotAcquiredError, response: Any) -> Any:
         """Add the header that says when to try again, where it is missing and has a meaning."""
-        seconds = retry_after(error.retry_after)
+        seconds = self._seconds(error)
         if seconds is not None and getattr(response, "status_code", None) in STATUSES:
             response.setdefault("Retry-After", str(seconds))
         return response
+
+    def _seconds(self, error: LockNotAcquiredError) -> int | None:
+        """Return after how many seconds the client may try again."""
+        return None if self.retry_after is None else seconds_of(error, self.retry_after)
 
     def _unavailable(self, error: LockBackendError, request: HttpRequest) -> HttpResponse:
         logger.error("The view was not run: %s", error, exc_info=error)
@@ -275,11 +304,10 @@ class LockedView:
         # A store that fails at the release takes nothing away from what was done under the lock.
         if isinstance(error, LockBackendError) or self.on_lost == "ignore":
             return response
-        instead = answer(request, "lost")
-        # Files and the like of the response that nobody will see.
-        closers = getattr(response, "_resource_closers", ())
-        instead._resource_closers.extend(closers)  # type: ignore[attr-defined]
-        return instead
+        # Files and the like of the response that is not sent.
+        for close in getattr(response, "_resource_closers", ()):
+            close()
+        return answer(request, "lost")
 
 
 def locked_view(
@@ -287,12 +315,14 @@ def locked_view(
     *,
     using: str = "default",
     ttl: Duration | Unset = UNSET,
-    wait: Wait = UNSET,
+    wait: Wait = 0,
     renew: bool | Unset = UNSET,
     reentrant: bool | Unset = UNSET,
     max_hold: Wait = UNSET,
     metadata: Mapping[str, Any] | None = None,
+    methods: Collection[str] | None = None,
     on_contention: OnContention = 409,
+    retry_after: Duration | None = 2,
     on_lost: OnLost = "error",
 ) -> LockedView:
     """Return a decorator that runs a view, sync or async, under a lock.
@@ -300,9 +330,14 @@ def locked_view(
     - ``name``: a template over ``request`` and the URL's arguments, such as
       ``"export:{request.user.pk}"`` or ``"invoice:{pk}"``, or a callable that is given what the
       view is given and returns the name.
+    - ``wait``: seconds or timedelta to wait for the lock, each of which occupies a worker.
+    - ``methods``: the request methods that take the lock, such as ``["POST"]``; the others run
+      without it, and their lease is None. None: every method.
     - ``on_contention``: the status of the response when the lock is not obtained: 409, 423, 429 or
       503. Or another view, sync or async, which is called in its place with the
       LockNotAcquiredError before the request.
+    - ``retry_after``: seconds or timedelta that a client is told to wait before it tries again
+      (the header Retry-After), less where the holder's lease ends before; None: no header.
     - ``on_lost``: ``"error"`` answers 503 when the lease was lost before the view had ended, and
       rolls the transactions of ATOMIC_REQUESTS back; ``"ignore"`` sends the view's own response.
     - The others are those of `lock`.
@@ -312,8 +347,10 @@ def locked_view(
     has been sent or closed. The view finds its lease by `current_lease`, in ``request.lease``, and
     in a parameter annotated `Lease`. When the store fails the response is 503, and the view is not
     run. On a class:
-    ``@method_decorator(locked_view(...), name="dispatch")``. Raises InvalidLockError for options
-    out of range, and for a template that names what the view is not given.
+    ``@method_decorator(locked_view(...), name="dispatch")``. In an API view of Django REST
+    framework these answers are APIExceptions, and its Response is rendered after the release.
+    Raises InvalidLockError for options out of range, and for a template that names what the view is
+    not given.
     """
     if not callable(on_contention) and (
         isinstance(on_contention, bool) or on_contention not in STATUSES
@@ -322,6 +359,13 @@ def locked_view(
             f"on_contention is one of {', '.join(map(str, STATUSES))}, or a view that is called "
             f"instead, not {on_contention!r}",
             alias=using,
+        )
+    refuse_bare("locked_view", name)
+    if methods is not None and (
+        isinstance(methods, str) or not all(isinstance(each, str) for each in methods)
+    ):
+        raise InvalidLockError(
+            f"methods are several, such as ['POST'], not {methods!r}", alias=using
         )
     if on_lost not in ("error", "ignore"):
         raise InvalidLockError(f"on_lost is 'error' or 'ignore', not {on_lost!r}", alias=using)
@@ -335,7 +379,13 @@ def locked_view(
         max_hold=max_hold,
         metadata=metadata,
     )
-    return LockedView(lock=guard, on_contention=on_contention, on_lost=on_lost)
+    return LockedView(
+        lock=guard,
+        on_contention=on_contention,
+        on_lost=on_lost,
+        methods=None if methods is None else frozenset(each.upper() for each in methods),
+        retry_after=check_wait(retry_after, what="retry_after"),
+    )
 
 
 def _signature(view: View_) -> inspect.Signature:
@@ -351,8 +401,3 @@ def _signature_of_method(function: Callable[..., Any]) -> inspect.Signature:
     """Return a signature without its first parameter; remembered, as it is asked each request."""
     signature = inspect.signature(function)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-def _is_unrendered(response: Any) -> bool:
-    """Return whether Django would render the response later, as it tells it itself."""
-    return callable(getattr(response, "render", None))

@@ -49,6 +49,7 @@ LAYERS: list[set[str]] = [
         "views",
         "commands",
         "history",
+        "middleware",
     },
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
@@ -78,6 +79,8 @@ INNER: dict[str, set[str]] = {
     # Needed only when its thread ends.
     "core.worker": {"django.db", "django.db.backends.base.base"},
     "backends.table.checks": {"sqlite3"},
+    # Who has a request of the framework has imported it.
+    "views.rest": {"rest_framework.exceptions"},
 }
 """Imports inside functions, each with its reason; there are no others.
 
@@ -88,7 +91,7 @@ the contract suite starts as processes import what they need once Django is set 
 DRIVERS = {
     "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "hiredis",
     "kazoo", "h11", "requests", "celery", "etcd3", "consul", "prometheus_client", "opentelemetry",
-    "health_check",
+    "health_check", "rest_framework",
 }  # fmt: skip
 
 KEEPERS = {("core.registry", ".core.hold"), ("core.watchdog", ".core.hold")}

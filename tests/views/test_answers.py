@@ -43,15 +43,52 @@ def test_held(store: str, name: str, view: Any, status: int | None) -> None:
             response = client.get("/1/")
         assert client.get("/1/").content == b"done"
     assert response.status_code == (status or 409)
-    assert response["Retry-After"] in ("17", "18")  # rounded up; a slow machine may lose one
+    assert response["Retry-After"] == "2"  # less than the lease has left: it may be free before
     assert response["Content-Type"] == "text/html; charset=utf-8"
     assert response["Vary"] == "Accept"
     assert "no-store" in response["Cache-Control"]
-    assert "<title>One moment, please</title>" in response.text
+    assert "<title>Already in progress</title>" in response.text
     assert f"try again in {response['Retry-After']} seconds" in response.text
     # Neither the lock nor its holder is the client's business.
     assert name[-8:] not in response.text
     assert "pid" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("given", "ttl", "header"),
+    [(30, 17.5, ("17", "18")), (7, 60, ("7",)), (0, 60, ("1",)), (None, 60, (None,))],
+)
+def test_when_to_try_again(
+    backend: UnitBackend, given: float | None, ttl: float, header: tuple[str | None, ...]
+) -> None:
+    locked = locked_view("a", using=backend.alias, retry_after=given)(plain)
+    with page(locked) as client, taken("a", backend.alias, ttl=ttl):
+        response = client.get("/1/")
+    assert response.get("Retry-After") in header  # a slow machine may lose a second
+
+
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [
+        (None, "/1/?a=b"),
+        ("http://testserver/orders/?page=2", "/orders/?page=2"),
+        ("https://elsewhere.example/", "/1/?a=b"),
+        ("javascript:alert(1)", "/1/?a=b"),
+    ],
+)
+def test_the_page_has_a_way_back(backend: UnitBackend, referer: str | None, back: str) -> None:
+    headers = {} if referer is None else {"Referer": referer}
+    with page(locked_view("a", using=backend.alias)(plain)) as client, taken("a", backend.alias):
+        assert f'{back}">Go back</a>' in client.get("/1/?a=b", headers=headers).text
+        if not referer or "testserver" not in referer:
+            assert 'href="/">Go back</a>' in client.post("/1/", headers=headers).text
+
+
+def test_it_does_not_wait_unless_it_is_told_to(backend: UnitBackend) -> None:
+    with page(locked_view("a", using=backend.alias)(plain)) as client, taken("a", backend.alias):
+        before = backend.count("try_acquire")
+        assert client.get("/1/").status_code == 409
+        assert backend.count("try_acquire") == before + 1
 
 
 def test_held_in_an_asynchronous_client(backend: UnitBackend) -> None:
@@ -95,9 +132,9 @@ def test_json_where_the_client_accepts_it(
     if kind == "application/json":
         assert json.loads(response.content) == {
             "reason": "held",
-            "title": "One moment, please",
-            "detail": "Another request is doing this right now. Nothing was done.",
-            "retry_after": 10,
+            "title": "Already in progress",
+            "detail": "Another request is doing this right now. Yours was not carried out.",
+            "retry_after": 2,
         }
 
 
@@ -108,7 +145,7 @@ def test_a_project_may_have_a_page_of_its_own(backend: UnitBackend, tmp_path: Pa
     templates = [TEMPLATES[0] | {"DIRS": [tmp_path]}]
     locked = locked_view("a", using=backend.alias, wait=0, on_contention=423)(plain)
     with page(locked, TEMPLATES=templates) as client, taken("a", backend.alias, ttl=9.5):
-        assert client.get("/1/").content == b"423 held 10 /1/ One moment, please"
+        assert client.get("/1/").content == b"423 held 2 /1/ Already in progress"
 
 
 def test_a_project_may_have_no_pages_at_all(backend: UnitBackend) -> None:
@@ -116,7 +153,7 @@ def test_a_project_may_have_no_pages_at_all(backend: UnitBackend) -> None:
     with page(locked, TEMPLATES=[]) as client, taken("a", backend.alias):
         response = client.get("/1/")
     assert (response.status_code, response["Content-Type"]) == (409, "text/plain; charset=utf-8")
-    assert response.text.startswith("One moment, please\nAnother request")
+    assert response.text.startswith("Already in progress\nAnother request")
 
 
 def test_in_the_clients_language(backend: UnitBackend) -> None:
@@ -129,9 +166,9 @@ def test_in_the_clients_language(backend: UnitBackend) -> None:
         response = client.get("/1/")
         asked = client.get("/1/", headers={"Accept": "application/json"})
     assert '<html lang="zh-hans">' in response.text
-    assert "<title>请稍候</title>" in response.text
-    assert "10 秒后可以重试。" in response.text
-    assert json.loads(asked.content)["title"] == "请稍候"
+    assert "<title>正在处理中</title>" in response.text
+    assert "2 秒后可以重试。" in response.text
+    assert json.loads(asked.content)["title"] == "正在处理中"
 
 
 def test_decorators_above_do_not_have_it_cached(backend: UnitBackend) -> None:
@@ -163,7 +200,7 @@ def test_another_view_is_called_instead(backend: UnitBackend, view: Any, instead
         response = client.get("/7/")
     assert info is not None
     assert (response.status_code, response.text) == (409, f"busy with 7 by {info.holder.thread}")
-    assert response["Retry-After"] == "10"
+    assert response["Retry-After"] == "2"
 
 
 def test_what_another_view_says_of_the_time_is_kept(backend: UnitBackend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from typing import Any
 
@@ -16,10 +17,10 @@ from django.views import View
 from django.views.decorators.http import require_POST
 from django.views.generic import TemplateView
 
-from django_distlock import InvalidLockError, Lease, current_lease
+from django_distlock import InvalidLockError, Lease, current_lease, lock
 from django_distlock.views import locked_view
 from tests.unit.tools import UnitBackend
-from tests.views.site import page, plain, site
+from tests.views.site import page, plain, site, taken
 
 
 def names_of(backend: UnitBackend) -> list[str]:
@@ -328,3 +329,68 @@ def test_the_view_may_release_early_or_hand_the_lock_over(backend: UnitBackend) 
     assert backend.holds("a")
     Lease.attach(handles[0]).release()
     assert not backend.holds("a")
+
+
+# -- request methods -------------------------------------------------------------------------------
+
+
+def test_only_some_methods_are_locked(backend: UnitBackend) -> None:
+    @locked_view("invoice:{pk}", using=backend.alias, methods=["post"])
+    def pay(request: HttpRequest, pk: int, lease: Lease | None) -> HttpResponse:
+        return HttpResponse(f"{lease is not None} {backend.holds('invoice:7')}")
+
+    with page(pay) as client:
+        assert client.get("/7/").content == b"False False"
+        assert client.post("/7/").content == b"True True"
+        with taken("invoice:7", backend.alias):
+            assert client.get("/7/").content == b"False True"
+            assert client.head("/7/").status_code == 200
+            assert client.post("/7/").status_code == 409
+
+
+@pytest.mark.parametrize("kind", [Page, AsyncPage])
+def test_only_some_methods_of_a_class(backend: UnitBackend, kind: type[View]) -> None:
+    locked = locked_view("page:{pk}", using=backend.alias, methods={"POST", "PUT"})
+    decorated: Any = method_decorator(locked, name="dispatch")(
+        type("Locked", (kind,), {"backend": backend, "post": kind.get})  # type: ignore[attr-defined]
+    )
+    with page(decorated.as_view()) as client:
+        assert client.get("/7/").content == b"False"
+        assert client.post("/7/").content == b"True"
+        with taken("page:7", backend.alias):
+            assert client.get("/7/").content == b"True"
+            assert client.options("/7/").status_code == 200
+            assert client.post("/7/").status_code == 409
+
+
+@pytest.mark.parametrize("wrong", ["POST", [1]])
+def test_methods_are_several(wrong: Any) -> None:
+    with pytest.raises(InvalidLockError, match=r"such as \['POST'\]"):
+        locked_view("a", methods=wrong)
+
+
+# -- without parentheses ---------------------------------------------------------------------------
+
+
+def test_a_decorator_without_parentheses_is_refused_at_once() -> None:
+    with pytest.raises(InvalidLockError, match=r"write @locked_view\('a name'\) above view\(\)"):
+
+        @locked_view  # type: ignore[arg-type]
+        def view(request: HttpRequest) -> HttpResponse:
+            return HttpResponse()
+
+    with pytest.raises(InvalidLockError, match=r"write @lock\('a name'\) above below\(\)"):
+
+        @functools.cache
+        @lock  # type: ignore[arg-type]
+        def below() -> None: ...
+
+
+def test_a_name_may_be_made_by_a_function_of_any_place(backend: UnitBackend) -> None:
+    def by_pk(request: HttpRequest, pk: int) -> str:
+        return f"made:{pk}"
+
+    for given in (by_pk, lambda request, pk: f"made:{pk}"):
+        with page(locked_view(given, using=backend.alias)(plain)) as client:
+            assert client.get("/7/").content == b"done"
+    assert names_of(backend) == ["made:7", "made:7"]

@@ -13,7 +13,7 @@ from celery.contrib.django.task import DjangoTask
 from ...core.durations import UNSET, Duration, Unset, Wait, check_ttl
 from ...core.holder import place_of
 from ...current import LeaseArgument
-from ...decorators import Name, check_function, is_coroutine
+from ...decorators import Name, check_function, is_coroutine, refuse_bare
 from ...exceptions import InvalidLockError
 from ...lock import lock
 from .once import OnceTask
@@ -124,6 +124,8 @@ def locked_task(
     annotated `Lease`. Raises InvalidLockError for options out of range, and for a template that
     names what is no argument of the task.
     """
+    if callable(name):
+        refuse_bare("locked_task", name)
     if on_contention is None:
         on_contention = "retry" if once else "raise"
     if wait is UNSET and on_contention != "wait":
