@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from types import MethodType
 
+from .system import at_fork
+
 __all__ = ["after_fork", "check", "park", "pid"]
 
 _pid = os.getpid()
@@ -68,4 +70,4 @@ def _hook() -> None:
     _in_child()
 
 
-os.register_at_fork(after_in_child=_hook)
+at_fork(_hook)

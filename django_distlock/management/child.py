@@ -16,19 +16,13 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from ..core.system import in_foreground, send_to_group, signals
 from ..lease import Lease
 
 __all__ = ["Child"]
 
-FORWARDED = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+FORWARDED = signals("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+BY_TERMINAL = signals("SIGINT", "SIGQUIT")
 """What a terminal sends to all programs in its foreground by itself."""
 
 NOT_FOUND, NOT_RUNNABLE, BY_SIGNAL = 127, 126, 128
@@ -47,11 +41,11 @@ class Child:
     def __init__(self, command: Sequence[str], *, kill_after: float) -> None:
         self._command = list(command)
         self._kill_after = kill_after
-        self._leads = not _in_foreground()
+        self._leads = not in_foreground()
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []  # signals that came while it was being started
         self._lost = False
-        self._killing = threading.Timer(kill_after, lambda: self._send(signal.SIGKILL))
+        self._killing = threading.Timer(kill_after, self._kill)
         self._killing.daemon = True
 
     def run(self, lease: Lease, environment: Mapping[str, str]) -> int:
@@ -113,7 +107,7 @@ class Child:
             return
         try:
             if self._leads:
-                os.killpg(process.pid, number)
+                send_to_group(process.pid, number)
             else:
                 process.send_signal(number)
         except ProcessLookupError:
@@ -128,15 +122,20 @@ class Child:
         self._lost = True
         sys.stderr.write("The lock is lost: the command is ended.\n")
         self._send(signal.SIGTERM)
-        self._send(signal.SIGCONT)  # a stopped one would not hear it
+        for number in signals("SIGCONT"):  # a stopped one would not hear it
+            self._send(number)
         self._killing.start()
+
+    def _kill(self) -> None:
+        for number in signals("SIGKILL") or signals("SIGTERM"):  # which kills at once on Windows
+            self._send(number)
 
     def _wait_for_the_others(self) -> None:
         """Wait for what the program has started, which was told to end as well."""
         end = time.monotonic() + self._kill_after + 1
         with suppress(ProcessLookupError):
             while self._leads and self._process is not None and time.monotonic() < end:
-                os.killpg(self._process.pid, 0)
+                send_to_group(self._process.pid, 0)
                 time.sleep(LOOK)
 
 
@@ -167,11 +166,3 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         finally:
             signal.set_wakeup_fd(before)
     return process.returncode
-
-
-def _in_foreground() -> bool:
-    """Return whether we are the program in front of which somebody sits."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:  # no terminal
-        return False

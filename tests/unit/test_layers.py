@@ -14,7 +14,8 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
-    {"core.text", "core.descriptors", "core.threads", "core.fork"},
+    {"core.text", "core.descriptors", "core.threads", "core.system"},
+    {"core.fork"},
     {"core.values"},
     {"exceptions", "core.clock", "signals", "core.backoff", "core.loops"},
     {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},

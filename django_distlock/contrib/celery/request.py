@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from celery.worker.request import Request
 from kombu.asynchronous import get_event_loop
 
 from ...core import clock
+from ...core.system import lives
 from ...core.values import Claim
 from ...core.worker import close_connections
 from ...exceptions import LockBackendError
@@ -114,10 +114,4 @@ class _Freeing:
 
 
 def _lives(pid: Any) -> bool:
-    if not isinstance(pid, int):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return isinstance(pid, int) and lives(pid)

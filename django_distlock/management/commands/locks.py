@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
 from ...core.names import check_name, unreadable
+from ...core.system import user_id
 from ...core.text import shown
 from ...core.values import LockInfo
 from ...exceptions import InvalidLockError
@@ -284,8 +285,8 @@ def _listed(seen: Seen) -> dict[str, Any]:
 def _user() -> str:
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):  # an account without a name, as in some containers
-        return f"uid {os.getuid()}@{socket.gethostname()}"
+    except (ImportError, KeyError, OSError):  # an account without a name, as in some containers
+        return f"{user_id()}@{socket.gethostname()}"
 
 
 def _now() -> datetime:
