@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -19,7 +19,7 @@ from .core.worker import close_connections
 from .exceptions import LockError
 from .handler import locks
 
-__all__ = ["LIMIT", "Answer", "Seen", "ask", "look", "open_all"]
+__all__ = ["LIMIT", "Answer", "Seen", "ask", "distinct", "look", "open_all"]
 
 PROBE = "distlock: reachable?"
 """A name that no program locks, inspected to time a round trip."""
@@ -51,6 +51,18 @@ class Seen:
     error: str | None = None
     round_trip: float | None = None
     """Seconds that the store took to answer one small question, if it was timed."""
+
+
+def distinct(seen: Iterable[Seen]) -> Iterator[tuple[Seen, LockInfo]]:
+    """Yield each held lock once, though aliases that are the same store show it more than once."""
+    shown = set()
+    for each in seen:
+        for info in each.locks:
+            # Two grants never have the same owner.
+            grant = (info.name, info.fencing_token, info.owner or each.alias)
+            if grant not in shown:
+                shown.add(grant)
+                yield each, info
 
 
 def open_all() -> tuple[dict[str, BaseLockBackend], dict[str, str]]:

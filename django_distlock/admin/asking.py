@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from .board import ENDING, Board, Entry
+from .board import Board, Entry, missed
 
 __all__ = ["AGES", "ORDERS", "STATES", "Asked", "Page"]
 
@@ -22,7 +22,7 @@ AGES: dict[int, Promise] = {
     86400: _("1 day"),
 }
 STATES: dict[str, Promise] = {
-    "ending": _("Ends within 10 s"),
+    "missed": _("Missed a renewal"),
     "expired": _("Expired"),
 }
 
@@ -113,8 +113,9 @@ class Asked:
         return Page(found[(number - 1) * per_page : number * per_page], len(found), number, count)
 
     def _found(self, board: Board) -> Iterator[Entry]:
-        entries: Sequence[Entry] = board.expired if self.expired else board.entries
+        entries: Sequence[Entry] = board.expired if self.expired else board.distinct
         if self.alias:
+            entries = board.expired if self.expired else board.entries
             entries = [each for each in entries if each.alias == self.alias]
         if self.technique:
             entries = [each for each in entries if each.technique == self.technique]
@@ -124,9 +125,8 @@ class Asked:
                 for each in entries
                 if (board.at - each.info.acquired_at).total_seconds() >= self.older
             ]
-        if self.state == "ending":
-            end = board.at.timestamp() + ENDING
-            entries = [each for each in entries if _end(each) < end]
+        if self.state == "missed":
+            entries = [each for each in entries if missed(each.info, board.at)]
         if self.q:
             words = self.q.casefold().split()
             entries = [each for each in entries if _matches(each, words)]

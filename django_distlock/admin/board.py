@@ -14,18 +14,27 @@ from ..backends.base import BaseLockBackend
 from ..core.text import duration, shown
 from ..core.values import LockInfo, doer_of, user_of
 from ..exceptions import InvalidLockBackendError
-from ..inspection import look, open_all
+from ..inspection import distinct, look, open_all
 
-__all__ = ["Board", "Entry", "Row", "Store", "gather", "technique_of"]
+__all__ = ["Board", "Entry", "Row", "Store", "gather", "missed", "technique_of"]
 
 NAME, SITE, METADATA = 100, 60, 80  # characters that a row shows; the lock's own page shows all
 SLOW = 0.25  # seconds of a round trip from which on it is worth a look
-ENDING = 10.0  # seconds left from which on a bar says so
 
 
 def technique_of(backend: BaseLockBackend) -> str:
     """Return the name of a backend's technique: ``table``, ``redis``."""
     return type(backend).__name__.removesuffix("Backend").lower()
+
+
+def missed(info: LockInfo, now: datetime) -> bool:
+    """Return whether a lease should have been renewed by now, and was not.
+
+    It is renewed when a third of its ttl has passed, and once more after two.
+    """
+    if info.expires_at is None or info.ttl is None or not info.renewed:
+        return False
+    return 0 < (info.expires_at - now).total_seconds() < info.ttl / 3
 
 
 @dataclass(slots=True)
@@ -76,6 +85,9 @@ class Board:
 
     stores: list[Store]
     entries: list[Entry]
+    """The locks of each alias; of aliases that are one store twice."""
+    distinct: list[Entry]
+    """The locks, each once."""
     expired: list[Entry]
     """Leases that ran out and were not released, if they were asked for."""
     ttls: dict[str, float]
@@ -87,8 +99,13 @@ class Board:
 
     @property
     def held(self) -> int:
-        """How many locks are held."""
-        return len(self.entries)
+        """How many locks are held, as far as the stores answer."""
+        return len(self.distinct)
+
+    @property
+    def down(self) -> int:
+        """How many stores could not be read: what is held there is not known."""
+        return sum(1 for store in self.stores if store.error)
 
     @property
     def waiting(self) -> int | None:
@@ -112,7 +129,7 @@ def gather(
     try:
         backends, broken = open_all()
     except InvalidLockBackendError as error:
-        return Board([], [], [], {}, problem=str(error))
+        return Board([], [], [], [], {}, problem=str(error))
     if using is not None:
         backends = {alias: backends[alias] for alias in backends if alias in using}
         broken = {}
@@ -128,9 +145,13 @@ def gather(
         [Store(alias, error=shown(error, 500)) for alias, error in broken.items()],
         [],
         [],
+        [],
         {alias: backend.conf.ttl for alias, backend in backends.items()},
     )
-    for seen in sorted(answers, key=lambda seen: list(backends).index(seen.alias)):
+    answers.sort(key=lambda seen: list(backends).index(seen.alias))
+    for seen, info in distinct(answers):
+        board.distinct.append(Entry(seen.alias, technique_of(backends[seen.alias]), info))
+    for seen in answers:
         backend = backends[seen.alias]
         technique = technique_of(backend)
         waiters = [info.waiters for info in seen.locks if info.waiters is not None]
@@ -172,17 +193,18 @@ class Row:
         self.age = max(0.0, (now - info.acquired_at).total_seconds())
         self.held_for = duration(self.age)
         self.left: float | None = None
-        self.most = ttl
+        # What the holder has asked for; of older versions, and foreign programs, it is not known.
+        self.most = info.ttl or ttl
+        self.renewed = info.renewed
+        self.warns = self.most / 3 if info.ttl is not None and info.renewed else 0.0
         self.expired = info.expires_at is not None and info.expires_at <= now
         if info.expires_at is not None:
             self.left = max(0.0, (info.expires_at - now).total_seconds())
-            # Never renewed it lasts from the grant to the end; else the setting is the best guess.
-            whole = (info.expires_at - info.acquired_at).total_seconds()
-            self.most = max(self.left, min(whole, ttl), 0.001)
+            self.most = max(self.left, self.most, 0.001)
         self.ttl_left = "" if self.left is None else duration(self.left)
         if self.expired and info.expires_at is not None:
             self.ttl_left = _ago((now - info.expires_at).total_seconds())
-        self.ending = self.left is not None and self.left < ENDING
+        self.missed = missed(info, now)
 
     @property
     def age_seconds(self) -> str:
@@ -198,6 +220,11 @@ class Row:
     def most_seconds(self) -> str:
         """The whole of the bar for a program."""
         return f"{self.most:.1f}"
+
+    @property
+    def warns_seconds(self) -> str:
+        """The seconds left from which on a renewal was missed, for a program."""
+        return f"{self.warns:.1f}"
 
 
 def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:

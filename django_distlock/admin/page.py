@@ -229,6 +229,17 @@ def _url_name(name: str) -> str:
 
 
 def _found(asked: Asked, page: Page, board: Board) -> str:
+    if not asked.filtered and board.down:
+        return ngettext(
+            "%(held)s lock in %(read)s of %(stores)s stores; %(down)s could not be read",
+            "%(held)s locks in %(read)s of %(stores)s stores; %(down)s could not be read",
+            board.held,
+        ) % {
+            "held": board.held,
+            "read": len(board.stores) - board.down,
+            "stores": len(board.stores),
+            "down": board.down,
+        }
     if not asked.filtered:
         return ngettext("%(held)s lock is held", "%(held)s locks are held", board.held) % {
             "held": board.held

@@ -125,6 +125,8 @@ class LocMemBackend(BaseLockBackend):
             acquired_at=datetime.fromtimestamp(row.acquired, UTC),
             expires_at=datetime.fromtimestamp(wall + (row.expires - now), UTC),
             metadata=note.metadata,
+            ttl=note.ttl,
+            renewed=note.renewed,
             owner=row.owner,
         )
 

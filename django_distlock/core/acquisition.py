@@ -119,16 +119,17 @@ class Acquisition:
             )
         owner = owner or secrets.token_bytes(16).hex()
         self._me = party()
-        self._claim = Claim(name, backend.key(name), owner, ttl, self._note(name))
+        self._claim = Claim(name, backend.key(name), owner, ttl, self._note(name, ttl))
 
     def _longest_hold(self) -> float | None:
         given = self._lock.max_hold
         return None if given is None else check_ttl(given, what="max_hold")
 
-    def _note(self, name: str) -> str:
-        lock = self._lock
+    def _note(self, name: str, ttl: float) -> str:
+        lock, conf = self._lock, self._backend.conf
+        renewed = conf.renew if lock.renew is UNSET else lock.renew
         try:
-            return this_note(lock.metadata, show_caller=self._backend.conf.show_caller)
+            return this_note(lock.metadata, show_caller=conf.show_caller, ttl=ttl, renewed=renewed)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=lock.using

@@ -99,11 +99,17 @@ def this_task() -> asyncio.Task[Any] | None:
     return None if loop is None else asyncio.current_task(loop)
 
 
-def this_note(metadata: Mapping[str, Any] | None, *, show_caller: bool = True) -> str:
+def this_note(
+    metadata: Mapping[str, Any] | None,
+    *,
+    show_caller: bool = True,
+    ttl: float | None = None,
+    renewed: bool = True,
+) -> str:
     """Return the note of the calling process, thread, task or view, user and place in the code.
 
-    The last two are left out without ``show_caller``. Raises TypeError or ValueError
-    when JSON cannot hold the metadata.
+    The last two are left out without ``show_caller``; ``ttl`` is the one asked for. Raises
+    TypeError or ValueError when JSON cannot hold the metadata.
     """
     task = this_task()
     name = "" if task is None else task.get_name()
@@ -116,7 +122,9 @@ def this_note(metadata: Mapping[str, Any] | None, *, show_caller: bool = True) -
         if show_caller:
             user, place = caller.user, caller.place if caller.place[0] else _site()
     who = (fork.pid(), threading.current_thread().name, name, view, user, place)
-    return Note(_holder(*who), metadata).dumps() if metadata else _plain_note(*who)
+    if metadata:
+        return Note(_holder(*who), metadata, ttl, renewed).dumps()
+    return _plain_note(who, ttl, renewed)
 
 
 def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place) -> Holder:
@@ -126,5 +134,5 @@ def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place
 
 
 @functools.lru_cache(1024)
-def _plain_note(*who: Any) -> str:
-    return Note(_holder(*who)).dumps()
+def _plain_note(who: tuple[int, str, str, str, str, Place], ttl: float, renewed: bool) -> str:
+    return Note(_holder(*who), {}, ttl, renewed).dumps()

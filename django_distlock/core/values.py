@@ -58,18 +58,24 @@ def user_of(holder: Holder) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What stands beside a lock in the store for people: the holder and the user's metadata."""
+    """What stands beside a lock in the store for people: the holder and the user's metadata.
+
+    And the ``ttl`` that was asked for, and whether the holder renews it.
+    """
 
     holder: Holder = field(default_factory=Holder)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    ttl: float | None = None
+    renewed: bool = True
 
     def dumps(self) -> str:
         """Return the note as ASCII JSON, which every store and character set takes."""
         h = self.holder
         note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
         note |= {"task": h.task, "site": h.site, "view": h.view, "user": h.user}
-        note["metadata"] = dict(self.metadata)
-        return _encode({k: v for k, v in note.items() if v})
+        note |= {"metadata": dict(self.metadata), "ttl": self.ttl}
+        note = {k: v for k, v in note.items() if v}
+        return _encode(note if self.renewed else {**note, "renewed": False})
 
     @classmethod
     def loads(cls, text: str | None) -> Note:
@@ -81,11 +87,14 @@ class Note:
         if not isinstance(raw, dict):
             return cls()
         get = raw.get
-        pid, metadata = get("pid", 0), get("metadata")
+        pid, metadata, ttl = get("pid", 0), get("metadata"), get("ttl")
         if not isinstance(pid, int) or isinstance(pid, bool):
             pid = 0
+        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 < ttl < 1e9:
+            ttl = None
         host, *others = [each if isinstance(each, str) else "" for each in map(get, _WORDS)]
-        return cls(Holder(host, pid, *others), metadata if isinstance(metadata, dict) else {})
+        metadata = metadata if isinstance(metadata, dict) else {}
+        return cls(Holder(host, pid, *others), metadata, ttl, get("renewed") is not False)
 
 
 class Claim(NamedTuple):
@@ -167,12 +176,12 @@ class _Unread:
     if not TYPE_CHECKING:  # else any name would be an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Fill the slot of the holder, or of the metadata, which is empty still."""
-            if name not in ("holder", "metadata"):
+            """Fill the slots of what the note says, which are empty still."""
+            if name not in ("holder", "metadata", "ttl", "renewed"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             note = Note.loads(self._note)
-            object.__setattr__(self, "holder", note.holder)
-            object.__setattr__(self, "metadata", note.metadata)
+            for each in fields(note):
+                object.__setattr__(self, each.name, getattr(note, each.name))
             return getattr(note, name)
 
 
@@ -180,7 +189,9 @@ class _Unread:
 class LockInfo(_Unread):
     """A held lock, as the store shows it: for people, never for decisions.
 
-    ``waiters`` is None where the store does not know. ``waiting`` are the waiters, the next one
+    ``ttl`` is the number of seconds that the holder has asked for, None if it is not known, and
+    ``renewed`` whether its process renews the lease. ``waiters`` is None where the store does not
+    know. ``waiting`` are the waiters, the next one
     first and a hundred at most, where the store shows them. The ``owner``, by whom the lock can be
     released, is no field: neither ``repr`` nor ``dataclasses.asdict`` shows it.
     """
@@ -194,6 +205,8 @@ class LockInfo(_Unread):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     owner: InitVar[str] = ""
     waiting: tuple[Holder, ...] = field(default=(), compare=False)
+    ttl: float | None = None
+    renewed: bool = True
 
     def __post_init__(self, owner: str) -> None:
         object.__setattr__(self, "_owner", owner)

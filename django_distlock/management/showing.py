@@ -10,7 +10,6 @@ from typing import Any
 
 from ..core.text import duration, shown
 from ..core.values import LockInfo
-from ..inspection import Seen
 
 __all__ = ["as_block", "as_json", "as_table"]
 
@@ -18,9 +17,9 @@ NAME = 60  # characters of a name in the table; the whole one stands in the JSON
 COLUMNS = ("ALIAS", "NAME", "HOLDER", "HELD FOR", "TTL LEFT", "TOKEN", "WAITERS")
 
 
-def as_table(found: Iterable[Seen], now: datetime) -> str:
-    """Return a line for each lock, in columns."""
-    rows = [_row(seen.alias, info, now) for seen in found for info in seen.locks]
+def as_table(held: Iterable[tuple[str, LockInfo]], now: datetime) -> str:
+    """Return a line for each lock, given with its alias, in columns."""
+    rows = [_row(alias, info, now) for alias, info in held]
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     return "\n".join(_line(row, widths) for row in (COLUMNS, *rows))
 

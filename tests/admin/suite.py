@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -46,6 +47,29 @@ class ListTests(TransactionTestCase):
         self.assertContains(page, "memory · locmem")
         self.assertContains(page, "2 locks are held")
 
+    def test_a_store_that_is_down_is_not_counted_as_empty(self) -> None:
+        client = boss()
+        with override_settings(DISTLOCKS={**ALIASES, "down": {"BACKEND": DOWN}}):
+            with held("a"):
+                page = client.get(PAGE)
+                self.assertContains(page, "1 lock in 2 of 3 stores; 1 could not be read")
+                self.assertNotContains(page, "1 lock is held")
+            page = client.get(PAGE)
+            self.assertContains(page, "0 locks in 2 of 3 stores; 1 could not be read")
+            self.assertContains(page, "No lock is held in the stores that could be read.")
+
+    def test_aliases_of_one_store_count_once(self) -> None:
+        client = boss()
+        with (
+            override_settings(DISTLOCKS={**ALIASES, "again": ALIASES["default"]}),
+            held("a", using="again"),
+            held("b", using="memory"),
+        ):
+            self.assertEqual(sorted(names(client)), ["a", "b"])
+            self.assertContains(client.get(PAGE), "2 locks are held")
+            self.assertEqual(names(client, alias="again"), ["a"])
+            self.assertEqual(names(client, alias="default"), ["a"])
+
     def test_filters(self) -> None:
         client = boss()
         with held("invoice:1", "invoice:2"), held("stock", using="memory", metadata={"u": "ada"}):
@@ -55,9 +79,9 @@ class ListTests(TransactionTestCase):
             self.assertEqual(names(client, alias="memory"), ["stock"])
             self.assertEqual(names(client, technique="table"), ["invoice:1", "invoice:2"])
             self.assertEqual(names(client, older=3600), [])
-            self.assertEqual(names(client, state="ending"), [])
+            self.assertEqual(names(client, state="missed"), [])
             self.assertContains(client.get(PAGE, {"q": "2"}), "of 3 locks")
-            self.assertContains(client.get(PAGE, {"q": "nothing"}), "No lock is like that.")
+            self.assertContains(client.get(PAGE, {"q": "nothing"}), "No locks match.")
 
     def test_the_view_its_user_and_the_place(self) -> None:
         client = boss()
@@ -73,10 +97,31 @@ class ListTests(TransactionTestCase):
             self.assertContains(detail, text)
         self.assertNotContains(detail, "<b>ada")
 
-    def test_what_ends_soon(self) -> None:
+    def test_what_missed_a_renewal(self) -> None:
         client = boss()
-        with held("soon", ttl=9), held("late", ttl=90):
-            self.assertEqual(names(client, state="ending"), ["soon"])
+        with (
+            held("short", ttl=9),
+            held("dead", ttl=600, left=190),
+            held("late", ttl=600, left=210),
+            held("not renewed", ttl=600, left=190, renewed=False),
+        ):
+            self.assertEqual(names(client, state="missed"), ["dead"])
+            page = client.get(PAGE, {"q": "dead"})
+            self.assertContains(page, '<td role="cell" class="dl-ttl dl-ending"')
+            self.assertRegex(page.content.decode(), r'<progress max="600\.0" value="1[5-9]\d\.')
+            self.assertContains(page, 'data-warns="200.0" title="Missed a renewal"')
+            page = client.get(PAGE, {"q": "not renewed"})
+            self.assertNotContains(page, "dl-ending")
+            self.assertContains(page, 'data-warns="0.0"')
+
+    def test_the_bar_is_of_the_ttl_that_was_asked_for(self) -> None:
+        client = boss()
+        for ttl, left in [(600, 300), (6, 6)]:
+            with held("a", ttl=ttl, left=left):
+                page = client.get(PAGE).content.decode()
+            [whole, value] = re.findall(r'<progress max="([\d.]+)" value="([\d.]+)"', page)[0]
+            self.assertEqual(float(whole), ttl)
+            self.assertAlmostEqual(float(value), left, delta=5)
 
     def test_what_has_expired(self) -> None:
         client = boss()
@@ -126,7 +171,7 @@ class ListTests(TransactionTestCase):
                 ("c", "web1", 8, 3),
             )
         ]
-        board = Board([], entries, [], {})
+        board = Board([], entries, entries, [], {})
 
         def order(o: str) -> list[str]:
             page = Asked.read({"o": o}).answer(board, 50)
@@ -143,7 +188,7 @@ class ListTests(TransactionTestCase):
             Entry("x", "redis", LockInfo(f"{age}", Holder(), 1, now - timedelta(0, age), None))
             for age in (9, 10, 59, 61, 4000)
         ]
-        board = Board([], entries, [], {}, at=now)
+        board = Board([], entries, entries, [], {}, at=now)
         for older, kept in ((0, 5), (10, 4), (60, 2), (300, 1), (86400, 0), (7, 5)):
             page = Asked.read({"older": f"{older}", "o": "held"}).answer(board, 50)
             expected = ["9", "10", "59", "61", "4000"][5 - kept :]

@@ -96,12 +96,18 @@ def names(client: Client, **query: Any) -> list[str]:
 
 @contextmanager
 def held(
-    *names: str, using: str = "default", ttl: float = 3600, metadata: dict[str, Any] | None = None
+    *names: str,
+    using: str = "default",
+    ttl: float = 3600,
+    left: float | None = None,
+    renewed: bool = True,
+    metadata: dict[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Have somebody else hold some locks."""
+    """Have another process hold some locks, which have ``left`` of their ttl, or all of it."""
     backend = locks[using]
-    note = this_note(metadata)
-    claims = [Claim(name, backend.key(name), os.urandom(8).hex(), ttl, note) for name in names]
+    note = this_note(metadata, ttl=ttl, renewed=renewed)
+    length = ttl if left is None else left
+    claims = [Claim(name, backend.key(name), os.urandom(8).hex(), length, note) for name in names]
     for claim in claims:
         assert isinstance(backend.try_acquire(claim, 5.0), Grant)
     try:

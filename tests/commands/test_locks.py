@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import transaction
 
-from django_distlock import Holder, lock, locks
+from django_distlock import Holder, LockBackendError, LockInfo, lock, locks
+from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.core.text import duration
 from django_distlock.core.values import Claim, Grant, Note
 from django_distlock.testing import hold_elsewhere
@@ -37,6 +39,32 @@ def sharing(store: str) -> list[str]:
 
 
 # -- list ----------------------------------------------------------------------------------------
+
+
+class DownBackend(LocMemBackend):
+    """A store that is down."""
+
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        raise LockBackendError("refused", alias=self.alias)
+
+
+def test_a_store_that_is_down_is_not_listed_as_free(prefix: str) -> None:
+    down = {"BACKEND": f"{__name__}.DownBackend"}
+    with lock_alias("is down", **down), lock(f"{prefix}:a", using="locmem"):
+        choice = ("locks", "list", "--using", "is down", "--using", "locmem")
+        ran = Ran(*choice, prefix=prefix)
+        assert ran.out.splitlines()[-1] == "1 lock in 1 of 2 stores; 1 could not be read."
+        assert (ran.code, "refused" in ran.err) == (1, True)
+        ran = Ran(*choice, prefix=f"{prefix}:none")
+        assert ran.out == "0 locks in 1 of 2 stores; 1 could not be read.\n"
+        assert ran.code == 1
+
+
+def test_aliases_of_one_store_list_a_lock_once(prefix: str) -> None:
+    same = {"BACKEND": "django_distlock.backends.locmem.LocMemBackend", "LOCATION": prefix}
+    with lock_alias("one", **same), lock_alias("two", **same), lock(f"{prefix}:a", using="two"):
+        ran = Ran("locks", "list", "--using", "one", "--using", "two", prefix=prefix)
+        assert [line.split()[0] for line in ran.out.splitlines()] == ["ALIAS", "one"]
 
 
 def test_the_list_names_who_holds_what(store: str, prefix: str) -> None:

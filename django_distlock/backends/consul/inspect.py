@@ -41,6 +41,8 @@ def info_of(key: str, state: State, line: Line) -> LockInfo | None:
         expires_at=_EPOCH + timedelta(milliseconds=record.at, seconds=record.ttl),
         waiters=len(waiters),
         metadata=note.metadata,
+        ttl=note.ttl,
+        renewed=note.renewed,
         owner=record.owner,
         waiting=tuple(_holder(each.value) for each in waiters[:SHOWN]),
     )

@@ -88,6 +88,8 @@ def _info(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[Lock
         expires_at=expires_at,
         waiters=len(waiting),
         metadata=note.metadata,
+        ttl=note.ttl,
+        renewed=note.renewed,
         owner=holder.under(root)[1],
         waiting=tuple(
             Note.loads(each.record.note).holder for each in waiting[:SHOWN] if each.record

@@ -151,6 +151,8 @@ def _info(sights: Mapping[str, Sight], silent: int, votes: Mapping[str, str]) ->
         # The clocks of the nodes differ: it is that of the node whose lease ends last.
         expires_at=_time(max(seen.now + 1000 * seen.left for seen in mine)),
         metadata=note.metadata,
+        ttl=note.ttl,
+        renewed=note.renewed,
         owner=owner,
         votes=votes,
     )

@@ -150,6 +150,8 @@ def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, 
         expires_at=None,  # when the session of its process ends, or its ttl there runs out
         waiters=len(line) - 1,
         metadata=note.metadata,
+        ttl=note.ttl,
+        renewed=note.renewed,
         owner=line[0].owner,
         waiting=waiting,
     )

@@ -23,7 +23,7 @@ from ...core.text import shown
 from ...core.values import LockInfo
 from ...exceptions import InvalidLockError
 from ...history import break_hold
-from ...inspection import LIMIT, Seen, ask, look
+from ...inspection import LIMIT, Seen, ask, distinct, look
 from ...models import ForcedRelease
 from ..choosing import add_choice, open_aliases
 from ..showing import as_block, as_json, as_table
@@ -137,9 +137,15 @@ class Command(BaseCommand):
         for seen in found:
             if seen.error:
                 self.stderr.write(f"{seen.alias}: {seen.error}")
-        if any(seen.locks for seen in found):
-            self.stdout.write(as_table(found, _now()))
-        else:
+        held = list(distinct(found))
+        down = sum(1 for seen in found if seen.error)
+        if held:
+            self.stdout.write(as_table(((seen.alias, info) for seen, info in held), _now()))
+        if down:  # what is held there is not known
+            number = f"{len(held)} lock{'' if len(held) == 1 else 's'}"
+            read = f"in {len(found) - down} of {len(found)} stores"
+            self.stdout.write(f"{number} {read}; {down} could not be read.")
+        elif not held:
             self.stdout.write("No lock is held.")
 
     # -- show and release --------------------------------------------------------------------------

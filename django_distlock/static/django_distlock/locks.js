@@ -125,7 +125,7 @@
       const left = Math.max(0, Number(each.dataset.left) - passed);
       say(each, duration(left));
       each.previousElementSibling.value = left;
-      each.parentElement.classList.toggle("dl-ending", left < 10);
+      each.parentElement.classList.toggle("dl-ending", left < Number(each.dataset.warns));
     }
   }
 
