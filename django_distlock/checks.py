@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 from django.apps import apps
 from django.apps.config import AppConfig
+from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import connections
 
@@ -22,8 +24,10 @@ __all__ = [
     "check_aliases",
     "check_deploy",
     "check_fences",
+    "check_spelling",
     "check_threads",
     "check_transactions",
+    "check_twins",
 ]
 
 _DOCS = "docs/reference/checks.md"
@@ -53,6 +57,52 @@ def check_aliases(
             )
         )
     return found
+
+
+@register("distlock")
+def check_spelling(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Warn of a setting that means DISTLOCKS, and is called otherwise."""
+    given = [name for name in dir(settings) if name.isupper() and name != "DISTLOCKS"]
+    near = get_close_matches("DISTLOCKS", given, n=5, cutoff=0.85)
+    meant = [
+        name
+        for name in given
+        if (name in near or "DISTLOCK" in name) and isinstance(getattr(settings, name), Mapping)
+    ]
+    return [
+        Warning(
+            f"The setting {name} is not read.",
+            hint=f"Call it DISTLOCKS. See {_DOCS}.",
+            id="distlock.W007",
+        )
+        for name in meant
+    ]
+
+
+@register("distlock")
+def check_twins(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Warn of aliases that are the same locks."""
+    groups: dict[tuple[Hashable, str], list[str]] = {}
+    for backend in _opened():
+        if backend.exclusive:
+            groups.setdefault((backend.cleaned_with(), backend.conf.prefix), []).append(
+                backend.alias
+            )
+    return [
+        Warning(
+            f"DISTLOCKS {', '.join(map(repr, aliases))} are the same locks: what one of them "
+            "holds, the others find held.",
+            hint="Give each a PREFIX of its own, or silence this if that is what you want. "
+            f"See {_DOCS}.",
+            id="distlock.W008",
+        )
+        for aliases in groups.values()
+        if len(aliases) > 1
+    ]
 
 
 @register("distlock")

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.test import override_settings
 
 from django_distlock import LockNotAcquiredError, lock
+from django_distlock.backends.row.checks import check as check_row
 from django_distlock.backends.table import checks
 from tests.backends.tools import STORES, database_alias, elsewhere, table
 
@@ -33,6 +35,22 @@ def test_the_databases_of_this_run_are_fine(store: str) -> None:
 
 def test_e003_a_replica() -> None:
     assert ids(SQLITE | {"NAME": "x", "TEST": {"MIRROR": "default"}}) == ["distlock.E003"]
+
+
+class NoLocks:
+    """A router that keeps the app's tables away from a database."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return app_label != "django_distlock" if db == "looked-at" else None
+
+
+def test_e007_a_router_that_keeps_the_table_away() -> None:
+    with override_settings(DATABASE_ROUTERS=[NoLocks()]):
+        assert ids(SQLITE | {"NAME": "x"}) == ["distlock.E007"]
+        postgresql = {"ENGINE": "django.db.backends.postgresql", "NAME": "x"}
+        with database_alias("looked-at", postgresql):
+            found = check_row("mine", "looked-at")
+        assert [message.id for message in found] == ["distlock.E007"]
 
 
 def test_e005_an_old_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+import redis
 from django.conf import settings
 from django.core.cache import caches
 from django.test import override_settings
@@ -231,6 +232,17 @@ locks["default"]
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert "pip install django-distlock[redis]" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["5.2.1", "7.4.1"])
+def test_an_old_driver_is_refused(
+    server: Redis, opened: Opener, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(redis, "__version__", version)
+    with pytest.raises(InvalidLockBackendError, match=f"redis-py {version} .* 8.0 or newer"):
+        opened(server.url())
+    monkeypatch.setattr(redis, "__version__", "10.0.0b1")
+    opened(server.url())
 
 
 def test_aliases_of_one_redis_are_cleaned_together(server: Redis, opened: Opener) -> None:

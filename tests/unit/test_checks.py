@@ -12,7 +12,14 @@ from django.core.checks import CheckMessage, Error, Warning, run_checks
 from django.db import connections
 from django.test import override_settings
 
-from django_distlock.checks import check_aliases, check_deploy, check_threads, check_transactions
+from django_distlock.checks import (
+    check_aliases,
+    check_deploy,
+    check_spelling,
+    check_threads,
+    check_transactions,
+    check_twins,
+)
 
 from .tools import UnitBackend
 
@@ -210,3 +217,27 @@ def test_w011_uwsgi_without_threads(
 def test_w011_not_outside_of_uwsgi() -> None:
     assert check_threads() == []
     assert "uwsgi" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["DISTLOCK", "DJANGO_DISTLOCKS", "DIST_LOCKS", "DISTLOKCS"])
+def test_w007_a_setting_of_another_name(name: str) -> None:
+    with override_settings(**{name: {"default": {"BACKEND": CROSS}}}):
+        assert [message.id for message in check_spelling()] == ["distlock.W007"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"LOCK_TIMEOUT": 5}, {"DISTLOCK": "a text"}, {"REDIS_LOCKS": {}}]
+)
+def test_w007_is_silent_about_others(other: dict[str, Any]) -> None:
+    with override_settings(**other):
+        assert check_spelling() == []
+
+
+def test_w008_aliases_that_are_the_same_locks() -> None:
+    place = {"BACKEND": LOCMEM, "LOCATION": "here"}
+    same = {"one": place, "two": {**place, "TTL": 5}, "three": {**place, "PREFIX": "p"}}
+    assert ids(check_twins, {**same, "default": {"BACKEND": LOCMEM}}) == ["distlock.W008"]
+    with override_settings(DISTLOCKS=same):
+        [message] = check_twins()
+    assert "'one', 'two' are the same locks" in message.msg
+    assert ids(check_twins, {"one": {"BACKEND": DUMMY}, "two": {"BACKEND": DUMMY}}) == []

@@ -20,6 +20,9 @@ __all__ = ["PROTOCOL", "Place", "locate", "locate_all", "require_redis"]
 PROTOCOL = "distlock:1"
 """What every key begins with: the number is that of how the keys are read and written."""
 
+OLDEST = 8
+"""The first version of redis-py whose connections can be asked whether they are open."""
+
 # What a connection of ours takes over from a pool or a URL; the rest is ours to say.
 _KEPT = {
     *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
@@ -28,7 +31,7 @@ _KEPT = {
 
 
 def require_redis(alias: str) -> None:
-    """Raise InvalidLockBackendError unless redis-py is installed."""
+    """Raise InvalidLockBackendError unless redis-py is installed, as new as it has to be."""
     try:
         import redis
     except ImportError as error:
@@ -36,7 +39,13 @@ def require_redis(alias: str) -> None:
             f"DISTLOCKS[{alias!r}]: the driver of Redis is not installed: "
             "pip install django-distlock[redis]."
         ) from error
-    del redis
+    found = str(redis.__version__)
+    major = found.partition(".")[0]
+    if major.isdigit() and int(major) < OLDEST:
+        raise InvalidLockBackendError(
+            f"DISTLOCKS[{alias!r}]: redis-py {found} is installed, and {OLDEST}.0 or newer is "
+            f"needed: pip install 'redis>={OLDEST}.0'."
+        )
 
 
 @dataclass(frozen=True, slots=True)

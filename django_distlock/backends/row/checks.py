@@ -69,7 +69,7 @@ def check(alias: str, database: str) -> list[CheckMessage]:
     if connection.vendor not in ("postgresql", "mysql"):
         hint = f"{_INSTEAD}, or the version backend. See {_DOCS}."
         return [Error(refusal(alias, database), hint=hint, id="distlock.E006")]
-    found = check_table(alias, database, "portable")
+    found = check_table(alias, database, "portable", model="rowlock")
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         found.append(
             Warning(

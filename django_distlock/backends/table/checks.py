@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from django.core.checks import CheckMessage, Error, Info, Warning
-from django.db import connections
+from django.db import connections, router
 
 __all__ = ["check", "check_deploy"]
 
 _DOCS = "docs/reference/checks.md"
 
 
-def check(alias: str, database: str, sql: str, *, schema: str | None = None) -> list[CheckMessage]:
-    """Return the messages for ``alias`` on the DATABASES alias ``database``."""
+def check(
+    alias: str, database: str, sql: str, *, model: str = "lockrow", schema: str | None = None
+) -> list[CheckMessage]:
+    """Return the messages for ``alias``, whose ``model`` is on the DATABASES alias ``database``."""
     found: list[CheckMessage] = []
     connection = connections[database]
     where = f"DISTLOCKS[{alias!r}]: LOCATION {database!r}"
@@ -22,6 +24,15 @@ def check(alias: str, database: str, sql: str, *, schema: str | None = None) -> 
                 hint=f"A replica lags, so two processes could hold one lock: name the primary. "
                 f"See {_DOCS}.",
                 id="distlock.E003",
+            )
+        )
+    if not router.allow_migrate(database, "django_distlock", model_name=model):
+        found.append(
+            Error(
+                f"{where} gets no lock table: the routers of DATABASE_ROUTERS keep it away.",
+                hint="Have allow_migrate() allow the app django_distlock there, or name the "
+                f"database that has the table as LOCATION. See {_DOCS}.",
+                id="distlock.E007",
             )
         )
     if connection.vendor not in ("sqlite", "postgresql", "mysql"):
