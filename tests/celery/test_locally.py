@@ -6,11 +6,12 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import Any, Self
 
 import pytest
-from celery import Celery
+from celery import Celery, _state
 from celery.app.task import Task
 from celery.exceptions import Retry
 from celery.signals import before_task_publish
@@ -27,6 +28,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.contrib.celery import locked_task
+from django_distlock.contrib.celery.once import OnceTask
 from django_distlock.contrib.celery.ticket import HEADER, Ticket
 from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
@@ -38,6 +40,19 @@ ENDS_WITH_ITS_CONNECTION = [
 
 def nothing() -> None:
     """Be a function."""
+
+
+@contextmanager
+def _state_kept() -> Iterator[None]:
+    """Have the apps of the block get its shared tasks, and no others."""
+    shared: set[Any] = vars(_state)["_on_app_finalizers"]
+    before = set(shared)
+    shared.clear()
+    try:
+        yield
+    finally:
+        shared.clear()
+        shared.update(before)
 
 
 @pytest.fixture
@@ -109,8 +124,10 @@ def test_contention_where_it_is_called(app: Celery, name: str, once: bool) -> No
         def task(key: str) -> str:
             return "done"
 
-        options: dict[str, Any] = {"using": "locmem", "app": app, "once": once, "default": 7}
+        options: dict[str, Any] = {"using": "locmem", "app": app, "once": once}
         options |= {"name": f"{next(numbers)}", "on_contention": how}
+        if how == "skip":
+            options["default"] = 7
         decorate: Any = locked_task("{key}", **options)
         return decorate(task)
 
@@ -130,14 +147,27 @@ def test_contention_where_it_is_called(app: Celery, name: str, once: bool) -> No
     [(4.0, 4.0), (0.001, 0.1), (None, 20.0), (500.0, 20.0)],
     ids=["known", "about to end", "not known", "longer than the ttl"],
 )
-def test_when_a_retry_comes_again(told: float | None, least: float) -> None:
-    """When the holder's lease may have run out: never later than a ttl, and up to a quarter."""
-    seen = [
-        come_again(20, LockNotAcquiredError("Held", name="a", retry_after=told)) for _ in range(50)
-    ]
+def test_a_retry_comes_again_when_the_lease_may_have_run_out(
+    told: float | None, least: float
+) -> None:
+    """Of one that was held up many times: never later than a ttl, and up to a quarter."""
+    error = LockNotAcquiredError("Held", name="a", retry_after=told)
+    seen = [come_again(20, error, waits=99) for _ in range(50)]
     assert min(seen) >= least
     assert max(seen) <= least * 1.25
     assert max(seen) - min(seen) > least * 0.05  # so that those refused together do not come so
+
+
+@pytest.mark.parametrize(("waits", "least"), [(0, 1), (1, 2), (3, 8), (4, 16), (5, 20)])
+def test_a_retry_looks_soon_at_first(waits: int, least: float) -> None:
+    error = LockNotAcquiredError("Held", name="a", retry_after=500)
+    assert least <= come_again(20, error, waits=waits) <= least * 1.25
+
+
+@pytest.mark.parametrize("waits", [0, 7])
+def test_a_program_says_when_a_retry_comes_again(waits: int) -> None:
+    error = LockNotAcquiredError("Held", name="a", retry_after=2)
+    assert 40 <= come_again(20, error, waits=waits, countdown=40) <= 50
 
 
 @pytest.mark.parametrize(("held", "least", "most"), [(8, 6, 10), (3600, 20, 25)])
@@ -145,10 +175,12 @@ def test_when_a_retry_comes_again_by_the_store(
     name: str, held: float, least: float, most: float
 ) -> None:
     with hold_elsewhere(name, using="locmem", ttl=held):
-        assert least <= come_again(20, name) <= most
+        assert least <= come_again(20, name, waits=99) <= most
 
 
-def come_again(ttl: float, why: LockNotAcquiredError | str) -> float:
+def come_again(
+    ttl: float, why: LockNotAcquiredError | str, *, waits: int = 0, **more: float
+) -> float:
     """Return the countdown of a task whose lock is held, or that was refused with an error."""
     app = Celery("retried", broker="memory://", set_as_current=False)
     countdowns: list[float] = []
@@ -164,11 +196,13 @@ def come_again(ttl: float, why: LockNotAcquiredError | str) -> float:
 
     def body(key: str) -> None: ...
 
-    options: dict[str, Any] = {"using": "locmem", "app": app, "ttl": ttl, "wait": 0}
+    options: dict[str, Any] = {"using": "locmem", "app": app, "ttl": ttl, "wait": 0, **more}
     decorate: Any = locked_task(refused, on_contention="retry", **options)
     task = decorate(body)
     before_task_publish.connect(published)
-    task.push_request(id="1", args=("a",), kwargs={}, called_directly=False, is_eager=False)
+    headers = Ticket("a", "", "1", waits).added_to({})
+    told: dict[str, Any] = {"args": ("a",), "kwargs": {}, "headers": headers}
+    task.push_request(id="1", called_directly=False, is_eager=False, **told)
     try:
         with pytest.raises(Retry) as retry:
             task.run("a")
@@ -271,21 +305,195 @@ def test_the_base_is_the_apps_or_the_given_one(app: Celery, once: bool) -> None:
     assert isinstance(other, app.Task)
 
 
+@pytest.mark.parametrize("once", [False, True, "queued"])
+def test_a_shared_task_is_of_the_class_of_each_app(once: Any) -> None:
+    class First(Task[Any, Any]):
+        abstract = True
+
+    class Second(Task[Any, Any]):
+        abstract = True
+
+    name = f"shared {once}"
+    with _state_kept():
+        locked_task("x", once=once, name=name)(nothing)
+        for kind in (First, Second):
+            app = Celery("each", task_cls=kind, set_as_current=False)
+            app.finalize()
+            assert isinstance(app.tasks[name], kind)
+            assert isinstance(app.tasks[name], OnceTask) is bool(once)
+            app.close()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"on_contention": "queue"}, "on_contention is one of"),
-        ({"on_duplicate": "drop"}, "on_duplicate"),
-        ({"contention_retries": True}, "contention_retries"),
+        ({"once": True, "on_duplicate": "drop"}, "on_duplicate"),
+        ({"once": True, "contention_retries": True}, "contention_retries"),
         ({"min_hold": 0}, "min_hold"),
-        ({"queue_ttl": -1}, "queue_ttl"),
+        ({"once": True, "queue_ttl": -1}, "queue_ttl"),
         ({"ttl": 0}, "ttl"),
+        ({"on_contention": "retry", "countdown": 0}, "countdown"),
+        ({"once": "twice"}, "once is True, False or 'queued'"),
+        # Not heeded: misspelt, meant for something else, or alone.
+        ({"on_contenton": "skip"}, "did you mean 'on_contention'"),
+        ({"min_holds": 5}, "did you mean 'min_hold'"),
+        ({"timeout": 5}, "say ttl="),
+        ({"reentrant": True}, "takes its lock once"),
+        ({"label": "a"}, "by its template"),
+        ({"cancel_on_lost": True}, "current_lease"),
+        ({"default": 5}, "on_contention='skip'"),
+        ({"contention_retries": 5}, "on_contention='retry'"),
+        ({"countdown": 5}, "on_contention='retry'"),
+        ({"queue_ttl": 5}, "once=True"),
+        ({"on_duplicate": "raise"}, "once=True"),
+        ({"unique_on": ["a"]}, "no name is given"),
+        ({"once": "queued", "on_contention": "retry"}, "without its lock"),
+        ({"once": "queued", "min_hold": 5}, "without its lock"),
     ],
 )
 def test_options_out_of_range(app: Celery, options: dict[str, Any], said: str) -> None:
     make: Any = locked_task
     with pytest.raises(InvalidLockError, match=said):
         make("x", app=app, **options)(nothing)
+
+
+def test_what_celery_takes_is_taken(app: Celery) -> None:
+    """Celery makes attributes of options, also of those that only the program knows."""
+    options: dict[str, Any] = {
+        "acks_late": True,
+        "rate_limit": "9/s",
+        "owner_team": "shop",
+        "name": "b",
+    }
+    decorate: Any = locked_task("x", app=app, **options)
+    task = decorate(nothing)
+    assert (task.acks_late, task.rate_limit, task.owner_team) == (True, "9/s", "shop")
+
+
+def test_without_parentheses_it_is_refused_at_once() -> None:
+    with pytest.raises(InvalidLockError, match=r"write @locked_task\('a name'\) above bare\(\)"):
+
+        @locked_task  # type: ignore[arg-type]
+        def bare() -> None: ...
+
+
+# -- the name of task and arguments ----------------------------------------------------------------
+
+
+def names_of(task: Any, *calls: tuple[tuple[Any, ...], dict[str, Any]]) -> list[str]:
+    """Return the names of the locks that calls take."""
+    seen: list[str] = []
+    stop = listen(lambda measured: seen.append(measured.name))
+    try:
+        for args, kwargs in calls:
+            task.delay(*args, **kwargs)
+    finally:
+        stop()
+    return seen[::2]  # acquired and released
+
+
+def test_a_task_without_a_name_is_named_by_its_arguments(app: Celery, name: str) -> None:
+    @locked_task(using="locmem", app=app, name=name)
+    def task(tenant: str, day: Any = None, *more: int, **others: Any) -> None: ...
+
+    day = date(2026, 1, 2)
+    first, second, third, fourth = names_of(
+        task, (("a",), {}), (("a", None), {}), (("a", day, 1), {"x": (1, 2)}), (("é" * 300,), {})
+    )
+    assert first == second == f'{name}:{{"day":null,"more":[],"tenant":"a"}}'
+    assert third == f'{name}:{{"day":"2026-01-02","more":[1],"tenant":"a","x":[1,2]}}'
+    assert len(fourth) == len(name) + 65
+    with pytest.raises(InvalidLockError, match="make no name"):
+        task(object())  # type: ignore[arg-type]
+
+
+def test_a_task_is_unique_on_some_of_its_arguments(app: Celery, name: str) -> None:
+    @locked_task(using="locmem", app=app, name=name, unique_on=["tenant"], bind=True)
+    def task(self: Any, tenant: str, day: int) -> None: ...
+
+    assert len(set(names_of(task, (("a", 1), {}), (("a",), {"day": 2})))) == 1
+    assert len(set(names_of(task, (("a", 1), {}), (("b", 1), {})))) == 2
+    for wrong, said in [(["nothing"], "no argument of the task"), ("tenant", "several arguments")]:
+        with pytest.raises(InvalidLockError, match=said):
+            locked_task(app=app, unique_on=wrong)(lambda tenant: None)
+
+
+# -- only while it is queued -----------------------------------------------------------------------
+
+
+class Broker:
+    """Holds what was sent, and runs it when it is told to."""
+
+    def __init__(self, **options: Any) -> None:
+        self.app = Celery("queue", broker="memory://", set_as_current=False)
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        decorate: Any = locked_task("{key}", using="locmem", app=self.app, **options)
+        self.task: Any = decorate(self.body)
+        self.held: list[bool] = []
+
+    def body(self, key: str) -> str:
+        self.held.append(lock(key, using="locmem").locked())
+        return "done"
+
+    def _published(self, sender: Any, headers: dict[str, Any], **more: Any) -> None:
+        self.sent.append((headers["id"], headers))
+
+    def __enter__(self) -> Self:
+        before_task_publish.connect(self._published)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        before_task_publish.disconnect(self._published)
+        self.app.close()
+
+    def run(self, key: str) -> Any:
+        """Run the message that was sent first, as a worker does."""
+        task_id, headers = self.sent.pop(0)
+        told: dict[str, Any] = {"headers": headers, "delivery_info": {"redelivered": False}}
+        self.task.push_request(
+            id=task_id, args=(key,), called_directly=False, is_eager=False, **told
+        )
+        try:
+            return self.task.run(key)
+        finally:
+            self.task.pop_request()
+
+
+def test_what_is_queued_once_is_queued_again_as_soon_as_it_runs(name: str) -> None:
+    with Broker(once="queued") as broker:
+        first = broker.task.delay(name)
+        assert lock(name, using="locmem").locked()
+        assert broker.task.delay(name).id == first.id
+        assert broker.run(name) == "done"
+        assert broker.held == [False], "it is free when the task begins"
+        second = broker.task.delay(name)
+        assert second.id != first.id
+        assert len(broker.sent) == 1
+        assert broker.run(name) == "done"
+        assert not lock(name, using="locmem").locked()
+        assert broker.task(name) == "done"
+
+
+def test_a_task_without_its_lock_has_no_lease(app: Celery) -> None:
+    with pytest.raises(InvalidLockError, match="no lease"):
+
+        @locked_task("x", app=app, once="queued")
+        def task(lease: Lease) -> None: ...
+
+
+@pytest.mark.parametrize("linked", ["link", "link_error"])
+def test_what_is_linked_to_a_duplicate_is_not_dropped(name: str, linked: str) -> None:
+    with Broker(once=True) as broker:
+        broker.task.apply_async((name,), **{linked: broker.task.si("other")})
+        with pytest.raises(LockNotAcquiredError):
+            broker.task.apply_async((name,), **{linked: broker.task.si("other")})
+        assert len(broker.sent) == 1
+        assert broker.task.clear_lock(name) is True
+        assert broker.task.clear_lock(key=name) is False
+        broker.task.delay(name)
+        assert len(broker.sent) == 2
+        assert broker.task.clear_lock(name)
 
 
 def test_what_is_no_task(app: Celery) -> None:

@@ -15,7 +15,7 @@ from celery.utils.time import maybe_make_aware
 
 from ...core import flow
 from ...core.hold import State
-from ...exceptions import AlreadyHeldError, LockError, LockNotAcquiredError
+from ...exceptions import AlreadyHeldError, LockError, LockNotAcquiredError, LockNotHeldError
 from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock
@@ -23,7 +23,7 @@ from .running import finish, keep
 from .spec import TaskLock
 from .ticket import HEADER, Ticket
 
-__all__ = ["OnceTask"]
+__all__ = ["OnceTask", "once_base"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -50,7 +50,8 @@ class OnceTask(Task[Any, Any]):
         """Send the task, unless it is there already; return its AsyncResult or that one's.
 
         A task whose id is fixed, as in a group, a chord or a chain, is sent in any case, since
-        somebody counts on that id; it takes its turn when it is run.
+        its id is counted on; it takes its turn when it is run. One with ``link`` or ``link_error``
+        raises LockNotAcquiredError instead, as these would never be called.
         """
         headers = options.pop("headers", None)
         again = task_id is not None and Ticket.of(headers, task_id) is not None
@@ -62,7 +63,10 @@ class OnceTask(Task[Any, Any]):
         name = spec.name_of(args or (), kwargs or {})
         lock = spec.lock_of(name, self.name, ticket_id)
         taken = self._queue(
-            replace(lock, ttl=self._queued_for(options), wait=0), name, droppable=task_id is None
+            replace(lock, ttl=self._queued_for(options), wait=0),
+            name,
+            droppable=task_id is None,
+            linked=bool(options.get("link") or options.get("link_error")),
         )
         if taken is None:
             return super().apply_async(args, kwargs, task_id, headers=plain, **options)  # type: ignore[arg-type]
@@ -85,8 +89,11 @@ class OnceTask(Task[Any, Any]):
         taken._done = True
         return sent
 
-    def _queue(self, lock: Lock, name: str, *, droppable: bool) -> Any:
-        """Return the lease for a new message, the AsyncResult of the one there is, or None."""
+    def _queue(self, lock: Lock, name: str, *, droppable: bool, linked: bool) -> Any:
+        """Return the lease for a new message, the AsyncResult of the one there is, or None.
+
+        What is ``linked`` to a message would never be called if that was dropped, so it is not.
+        """
         looks = 0
         while True:
             try:
@@ -94,7 +101,7 @@ class OnceTask(Task[Any, Any]):
             except (LockNotAcquiredError, AlreadyHeldError) as error:
                 if not droppable:
                     return None
-                if self.distlock.on_duplicate == "raise":
+                if self.distlock.on_duplicate == "raise" or linked:
                     raise
                 info = locks[lock.using].call("inspect", name, name=name)
                 found = None if info is None else info.metadata.get("task_id")
@@ -126,6 +133,18 @@ class OnceTask(Task[Any, Any]):
             aware = maybe_make_aware(when, self.app.timezone)
             return max(0.0, (aware - self.app.now()).total_seconds())
         return max(0.0, float(when or 0))
+
+    def clear_lock(self, *args: Any, **kwargs: Any) -> bool:
+        """Release the lock of a call with these arguments, as after the queue was purged.
+
+        Whoever holds it: a task that runs under it learns of the loss. Returns whether it was held.
+        """
+        spec = self.distlock
+        try:
+            locks[spec.lock.using].force_release(spec.name_of(args, kwargs))
+        except LockNotHeldError:
+            return False
+        return True
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -163,3 +182,27 @@ class OnceTask(Task[Any, Any]):
 def _comes_again(error: BaseException) -> bool:
     """Return whether a task that ended with ``error`` is delivered again."""
     return isinstance(error, Retry) or (isinstance(error, Reject) and bool(vars(error)["requeue"]))
+
+
+class _Bound(type):
+    """Makes a task of the class of its app's tasks, which is known when it is bound to an app.
+
+    A shared task is bound to each app, and each may have a class of its own (``task_cls``).
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> Any:
+        app = attributes.get("app")
+        if app is None:
+            return super().__new__(mcs, name, bases, attributes)
+        return type(name, (OnceTask, app.Task), attributes)
+
+
+class _OfItsApp(metaclass=_Bound):
+    """Stands for the base of a task until its app is known."""
+
+
+def once_base(given: type[Task[Any, Any]] | None) -> type:
+    """Return the base of a task with ``once``: of the class that was ``given``, or the app's."""
+    if given is None:
+        return _OfItsApp
+    return type(f"Once{given.__name__}", (OnceTask, given), {"abstract": True})

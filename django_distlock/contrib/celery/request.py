@@ -75,8 +75,9 @@ class OnceRequest(Request):
         self._freed = True
         task: Any = self.task
         spec: TaskLock = task.distlock
-        claim = Claim(ticket.name, locks[spec.lock.using].key(ticket.name), ticket.owner, spec.ttl)
-        _Freeing(spec.lock.using, claim, pid, clock.now() + max(spec.ttl, 10 * AGAIN))()
+        _Freeing(
+            spec.lock.using, spec.claim_of(ticket), pid, clock.now() + max(spec.ttl, 10 * AGAIN)
+        )()
 
 
 @dataclass(frozen=True, slots=True)

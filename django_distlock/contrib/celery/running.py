@@ -22,6 +22,7 @@ from ...exceptions import (
     LockBackendError,
     LockNotAcquiredError,
 )
+from ...handler import locks
 from ...lease import Lease
 from .spec import TaskLock
 from .ticket import Ticket
@@ -43,6 +44,10 @@ def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> C
         request = task.request
         sent = not request.called_directly
         ticket = Ticket.of(request.headers, request.id) if sent and spec.once else None
+        if spec.once == "queued":
+            if ticket is not None and ticket.owner:
+                _leave_queue(spec, ticket)
+            return done(body(*args, **kwargs), function)
         try:
             name = ticket.name if ticket else spec.name_of(args, kwargs)
             lease = _take(spec, task, name, ticket)
@@ -70,6 +75,14 @@ def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> C
     shown = [*spec.argument.signature.parameters.values()]
     run.__signature__ = spec.argument.signature.replace(parameters=[first, *shown])  # type: ignore[attr-defined]
     return run
+
+
+def _leave_queue(spec: TaskLock, ticket: Ticket) -> None:
+    """Release the lock of a message whose task begins, so that it can be sent again."""
+    try:
+        flow.run(flow.insist(locks[spec.lock.using], "release", spec.claim_of(ticket)))
+    except LockBackendError as error:  # it ends with its ttl; the task is not to be lost for that
+        logger.error("The task has begun: %s", error)  # noqa: TRY400 - it says all
 
 
 def _take(spec: TaskLock, task: Task[Any, Any], name: str, ticket: Ticket | None) -> Lease:
@@ -132,8 +145,7 @@ def _again(spec: TaskLock, task: Task[Any, Any], error: LockNotAcquiredError) ->
     ticket = replace(before, owner="", waits=before.waits + 1)
     if spec.contention_retries is not None and ticket.waits > spec.contention_retries:
         return error
-    left = spec.ttl if error.retry_after is None else min(error.retry_after, spec.ttl)
-    countdown = max(left, LEAST_COUNTDOWN) * (1 + random.uniform(0, JITTER))  # noqa: S311 - no secret
+    countdown = _countdown(spec, error, before.waits)
     signature = task.signature_from_request(
         request,
         countdown=countdown,
@@ -146,6 +158,19 @@ def _again(spec: TaskLock, task: Task[Any, Any], error: LockNotAcquiredError) ->
         return Reject(failed, requeue=False)
     when: Any = countdown  # to its types a Real, which no float is
     return Retry(exc=error, when=when, sig=signature)
+
+
+def _countdown(spec: TaskLock, error: LockNotAcquiredError, waits: int) -> float:
+    """Return after how many seconds to look again: soon at first, then the more seldom.
+
+    Never later than the holder's lease may have run out, unless the program has said when.
+    """
+    if spec.countdown is not None:
+        seconds = spec.countdown
+    else:
+        left = spec.ttl if error.retry_after is None else min(error.retry_after, spec.ttl)
+        seconds = min(left, 2.0 ** min(waits, 30))
+    return max(seconds, LEAST_COUNTDOWN) * (1 + random.uniform(0, JITTER))  # noqa: S311 - no secret
 
 
 # -- the end ---------------------------------------------------------------------------------------

@@ -9,17 +9,20 @@ from typing import Any, Literal
 from ...core import flow
 from ...core.durations import UNSET, check_ttl
 from ...core.holder import Caller, Place, taken_by
+from ...core.values import Claim
 from ...current import LeaseArgument
 from ...decorators import arguments_of, check_fields, fill
 from ...exceptions import InvalidLockError, UnsupportedOperationError
 from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock
+from .ticket import Ticket
 
-__all__ = ["DUPLICATE", "ON_CONTENTION", "OnContention", "OnDuplicate", "TaskLock"]
+__all__ = ["DUPLICATE", "ON_CONTENTION", "OnContention", "OnDuplicate", "Once", "TaskLock"]
 
 OnContention = Literal["raise", "skip", "retry", "wait"] | Callable[..., Any]
 OnDuplicate = Literal["existing", "raise"]
+Once = bool | Literal["queued"]
 
 ON_CONTENTION = ("raise", "skip", "retry", "wait")
 DUPLICATE = ("existing", "raise")
@@ -38,8 +41,9 @@ class TaskLock:
     on_contention: OnContention
     default: Any
     contention_retries: int | None
+    countdown: float | None
     min_hold: float | None
-    once: bool
+    once: Once
     queue_ttl: float
     on_duplicate: OnDuplicate
     place: Place
@@ -56,6 +60,10 @@ class TaskLock:
                 f"on_contention is one of {', '.join(map(repr, ON_CONTENTION))}, or a callable, "
                 f"not {self.on_contention!r}"
             )
+        if not isinstance(self.once, bool) and self.once != "queued":
+            raise refuse(f"once is True, False or 'queued', not {self.once!r}")
+        if self.once == "queued" and self.argument:
+            raise refuse("With once='queued' the lock is released when the task begins: no lease")
         if self.on_duplicate not in DUPLICATE:
             raise refuse(f"on_duplicate is 'existing' or 'raise', not {self.on_duplicate!r}")
         tries = self.contention_retries
@@ -72,6 +80,11 @@ class TaskLock:
         """Return the lock's name for a call with these arguments."""
         arguments = arguments_of(self.argument.signature, tuple(args), kwargs)
         return fill(self.lock.name, arguments, self.lock.using)
+
+    def claim_of(self, ticket: Ticket) -> Claim:
+        """Return the claim by which the lock of a message is released."""
+        backend = locks[self.lock.using]
+        return Claim(ticket.name, backend.key(ticket.name), ticket.owner, self.ttl)
 
     def lock_of(self, name: str, task: str, task_id: str | None) -> Lock:
         """Return the lock ``name``, beside which it stands in the store whose it is."""
