@@ -47,6 +47,7 @@ class LockRow(models.Model):
 
     class Meta:
         db_table = "distlock_lock"
+        default_permissions = ()
         verbose_name = "lock row"
 
     def __str__(self) -> str:
@@ -79,6 +80,7 @@ class RowLock(models.Model):
 
     class Meta:
         db_table = "distlock_row"
+        default_permissions = ()
         verbose_name = "row lock"
 
     def __str__(self) -> str:
@@ -98,6 +100,7 @@ class RowToken(models.Model):
 
     class Meta:
         db_table = "distlock_row_token"
+        default_permissions = ()
         verbose_name = "row lock token"
 
     def __str__(self) -> str:
@@ -117,6 +120,7 @@ class RowSession(models.Model):
 
     class Meta:
         db_table = "distlock_row_session"
+        default_permissions = ()
         verbose_name = "row lock session"
 
     def __str__(self) -> str:

@@ -109,6 +109,13 @@ class Tasks:
         def once(tag: str) -> str:
             return held_up(tag)
 
+        @task("queued", once="queued")
+        def queued(tag: str) -> str:
+            board = Board()
+            board.say(tag, "begin")
+            board.pass_gate(tag)
+            return "done"
+
         @task("long", once=True, ttl=30)
         def long(tag: str) -> str:
             return held_up(tag)
@@ -155,6 +162,7 @@ class Tasks:
         self.holds, self.autoretried, self.once, self.late = holds, autoretried, once, late
         self.late_plain, self.retried, self.soft, self.hard = late_plain, retried, soft, hard
         self.counted, self.fails, self.long = counted, fails, long
+        self.queued = queued
         self.raises, self.skips, self.waits, self.retries = raises, skips, waits, retries
         self.retries_once, self.calls = retries_once, calls
 

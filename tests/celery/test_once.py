@@ -61,6 +61,20 @@ def test_a_duplicate_is_given_the_task_that_is_there(
     again.get(timeout=LIMIT)
 
 
+def test_what_is_queued_once_is_sent_again_as_soon_as_it_runs(
+    tasks: Any, board: Board, tag: str, queue: str
+) -> None:
+    first = send(tasks.queued, tag, queue)
+    board.wait_for(tag, "begin")
+    wait_until_free(tasks.queued, tag)
+    second = send(tasks.queued, tag, queue)
+    assert second.id != first.id
+    board.open_gate(tag, 2)
+    assert (first.get(timeout=LIMIT), second.get(timeout=LIMIT)) == ("done", "done")
+    assert board.said(tag) == ["begin", "begin"]
+    wait_until_free(tasks.queued, tag)
+
+
 def test_another_key_is_another_task(tasks: Any, board: Board, tag: str) -> None:
     first, other = send(tasks.once, tag), send(tasks.once, tag + "x")
     assert first.id != other.id
