@@ -199,7 +199,7 @@ class OfficeTests(TestCase):
     @override_locks(held=["orders export"])
     def test_one_export_at_a_time(self) -> None:
         response = self.client.get(self.orders)
-        self.assertContains(response, "One moment, please", status_code=429)
+        self.assertContains(response, "Already in progress", status_code=429)
         assert "Retry-After" in response
 
     def test_strangers_take_no_lock(self) -> None:
