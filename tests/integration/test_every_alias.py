@@ -76,7 +76,7 @@ def test_a_view_a_command_and_who_looks(alias: str, page: Page) -> None:
         if is_seen_by_others(alias):
             assert f">{name}</bdi></a>" in page(q=name, alias=alias)
     assert ask() == (200, 0, [])
-    assert "No lock is like that." in page(q=name, alias=alias)
+    assert "No locks match." in page(q=name, alias=alias)
 
 
 def is_seen_by_others(alias: str) -> bool:
