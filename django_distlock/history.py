@@ -31,10 +31,11 @@ NAME = 1000  # characters of a name that are kept
 
 @dataclass(slots=True)
 class _Act:
-    """Who force-releases a lock now, in which way, and the row written about it."""
+    """Who force-releases a lock now, in which way and why, and the row written about it."""
 
     by: str
     way: ForcedRelease.Way
+    why: str = ""
     written: ForcedRelease | None = None
 
 
@@ -42,7 +43,7 @@ _act: ContextVar[_Act | None] = ContextVar("django_distlock_act", default=None)
 
 
 def break_hold(
-    backend: BaseLockBackend, info: LockInfo, *, by: str, way: ForcedRelease.Way
+    backend: BaseLockBackend, info: LockInfo, *, by: str, way: ForcedRelease.Way, why: str = ""
 ) -> ForcedRelease | None:
     """Force-release the grant that a person was shown, never a newer one.
 
@@ -56,7 +57,7 @@ def break_hold(
             raise LockNotHeldError(
                 "Not released: another grant holds it by now", name=info.name, alias=backend.alias
             )
-    act = _Act(shown(by, 200), way)
+    act = _Act(shown(by, 200), way, shown(why.strip(), 500))
     mark = _act.set(act)
     try:
         backend.force_release(info.name, fencing_token=info.fencing_token)
@@ -81,6 +82,7 @@ def _write(
         holder=readable(str(holder)),
         by="" if act is None else act.by,
         way=ForcedRelease.Way.CODE if act is None else act.way,
+        why="" if act is None else act.why,
     )
     if _on_a_loop():
         # A synchronous call on an event loop, where Django allows no write.

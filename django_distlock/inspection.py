@@ -19,7 +19,7 @@ from .core.worker import close_connections
 from .exceptions import LockError
 from .handler import locks
 
-__all__ = ["LIMIT", "Answer", "Seen", "ask", "distinct", "look", "open_all"]
+__all__ = ["LIMIT", "Answer", "Seen", "ask", "distinct", "look", "open_all", "round_trip"]
 
 PROBE = "distlock: reachable?"
 """A name that no program locks, inspected to time a round trip."""
@@ -135,10 +135,10 @@ def look(
     """
 
     def see(backend: BaseLockBackend) -> Seen:
-        round_trip = _round_trip(backend) if timed else None
+        took = round_trip(backend) if timed else None
         held = list(backend.held(prefix))
         found = list(backend.expired(prefix)) if expired else []
-        return Seen(backend.alias, held, found, round_trip=round_trip)
+        return Seen(backend.alias, held, found, round_trip=took)
 
     late = {
         alias: _late[backend]
@@ -189,7 +189,8 @@ def _answer(backend: BaseLockBackend, question: Callable[[BaseLockBackend], T]) 
         return Answer(error=str(error), cause=error)
 
 
-def _round_trip(backend: BaseLockBackend) -> float:
+def round_trip(backend: BaseLockBackend) -> float:
+    """Return the seconds that a store takes to answer one small question."""
     backend.call("inspect", PROBE, name=PROBE)  # which may have to connect first
     begun = time.monotonic()
     backend.call("inspect", PROBE, name=PROBE)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from asgiref.sync import sync_to_async
 
 from .core import flow
-from .core.durations import Duration, check_ttl, check_wait
+from .core.durations import MIN_TTL, Duration, check_ttl, check_wait
 from .core.flow import Attempt, Flow
 from .core.hold import Hold, State
 from .core.values import Claim, Grant
@@ -251,6 +251,17 @@ class Lease:
                 self.name,
                 self.alias,
             )
+
+    def _keep(self, seconds: float) -> None:
+        """Leave the lock in the store for ``seconds`` from now; release it if that is too short."""
+        if seconds < MIN_TTL:
+            flow.run(self._leave(None))
+            return
+        try:
+            self.renew(seconds)
+        finally:
+            self._hold.leave(State.ACTIVE, State.DETACHED, "it is kept for a while")
+            self._done = True
 
     # -- as a context manager ----------------------------------------------------------------------
 

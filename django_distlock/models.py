@@ -158,6 +158,7 @@ class ForcedRelease(models.Model):
     holder = models.TextField(_("holder"), default="", blank=True)
     by = models.CharField(_("released by"), max_length=200, default="", blank=True)
     way = models.CharField(_("released through"), max_length=10, choices=Way, default=Way.CODE)
+    why = models.CharField(_("reason"), max_length=500, default="", blank=True)
 
     class Meta:
         db_table = "distlock_forced"

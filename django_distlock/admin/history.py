@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext_lazy as _
 
 from ..core.names import unreadable
@@ -24,11 +25,22 @@ else:  # the class takes no type parameter while the program runs
 class ForcedReleaseAdmin(Base):
     """Shows who broke which lock."""
 
-    list_display = ("at", "lock", "alias", "whose", "token", "by", "way")
+    list_display = ("when", "lock", "by", "reason", "way", "alias", "whose")
     list_display_links = ("lock",)
     list_filter = ("way", "alias")
-    search_fields = ("name", "by", "holder")
-    fields = ("at", "lock", "alias", "whose", "token", "by", "way")
+    search_fields = ("name", "by", "holder", "why")
+    fields = ("when", "lock", "by", "reason", "way", "alias", "whose", "token")
+
+    @admin.display(description=_("time"), ordering="at")
+    def when(self, row: ForcedRelease) -> str:
+        """Return the time to the second, in the time zone of the site."""
+        at = localtime(row.at) if is_aware(row.at) else row.at
+        return f"{at:%Y-%m-%d %H:%M:%S}"
+
+    @admin.display(description=_("reason"), ordering="why")
+    def reason(self, row: ForcedRelease) -> str:
+        """Return why it was released, safe to show."""
+        return shown(row.why, 500)
 
     @admin.display(description=_("lock"), ordering="name")
     def lock(self, row: ForcedRelease) -> str:

@@ -181,8 +181,10 @@ class HeldLockAdmin(Base):
         """Ask whether the locks that were chosen are to be released, and release them."""
         if not self.has_release_permission(request):
             raise PermissionDenied
-        if request.method != "POST":
-            asked = choose(request.GET.getlist("hold"), self.limit)
+        # The list asks by POST, too: of many locks the address would be too long.
+        asking = request.GET if request.method != "POST" else request.POST
+        if request.method != "POST" or "ask" in asking:
+            asked = choose(asking.getlist("hold"), self.limit)
             return self._chosen(request, asked, ask=True)
         chosen = choose(request.POST.getlist("hold"), self.limit)
         for level, text in release(request, chosen, self.limit):
@@ -213,7 +215,7 @@ class HeldLockAdmin(Base):
 
     def _back(self, request: HttpRequest) -> str:
         """Return the question of the list from which somebody came."""
-        back = request.GET.get("back", "")
+        back = request.GET.get("back", request.POST.get("back", ""))
         came_from = urlsplit(request.headers.get("referer", ""))
         if not back and came_from.path == self._address("changelist"):
             back = came_from.query

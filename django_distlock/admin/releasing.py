@@ -37,6 +37,15 @@ class Chosen:
     errors: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Who:
+    """Who releases locks, and why."""
+
+    name: str
+    user_id: str
+    why: str
+
+
 def choose(keys: Sequence[str], limit: float, *, expired: bool = False) -> Chosen:
     """Find the holds of these keys in their stores, with ``expired`` those that ran out, too."""
     wanted = dict.fromkeys(keys[:MOST])
@@ -59,12 +68,12 @@ def release(request: HttpRequest, chosen: Chosen, limit: float) -> Iterator[tupl
     A store that fails, or does not answer within ``limit`` seconds, is not asked to break another.
     """
     # Read here, by a query perhaps, and not on the threads that ask the stores.
-    by, user_id = request.user.get_username(), str(request.user.pk)
+    who = _Who(request.user.get_username(), str(request.user.pk), request.POST.get("why", ""))
     by_alias: dict[str, list[Entry]] = {}
     for entry in chosen.entries:
         by_alias.setdefault(entry.alias, []).append(entry)
     for alias, entries in by_alias.items():
-        done, error = _break_all(locks[alias], entries, by, user_id, limit)
+        done, error = _break_all(locks[alias], entries, who, limit)
         for entry, outcome in zip(entries, done, strict=False):
             if isinstance(outcome, LockNotHeldError):
                 chosen.gone += 1
@@ -90,7 +99,7 @@ def release(request: HttpRequest, chosen: Chosen, limit: float) -> Iterator[tupl
 
 
 def _break_all(
-    backend: BaseLockBackend, entries: Sequence[Entry], by: str, user_id: str, limit: float
+    backend: BaseLockBackend, entries: Sequence[Entry], who: _Who, limit: float
 ) -> tuple[list[LockError | None], str]:
     """Break holds of one store; return how each has gone, and what was wrong with the store.
 
@@ -105,7 +114,7 @@ def _break_all(
 
         def some(backend: BaseLockBackend, until: float = until) -> None:
             for entry in entries[len(done) :]:
-                done.append(_break(backend, entry, by, user_id))
+                done.append(_break(backend, entry, who))
                 if time.monotonic() >= until:
                     return
 
@@ -114,15 +123,16 @@ def _break_all(
     return told, "" if len(told) == len(entries) else error or ""
 
 
-def _break(backend: BaseLockBackend, entry: Entry, by: str, user_id: str) -> LockError | None:
+def _break(backend: BaseLockBackend, entry: Entry, who: _Who) -> LockError | None:
     """Break one hold and write it down; return why it was not, unless the store itself failed."""
     try:
-        row = break_hold(backend, entry.info, by=by, way=ForcedRelease.Way.PAGE)
+        way = ForcedRelease.Way.PAGE
+        row = break_hold(backend, entry.info, by=who.name, way=way, why=who.why)
     except LockBackendError:
         raise
     except LockError as error:
         return error
-    _log(user_id, entry, row)
+    _log(who, entry, row)
     return None
 
 
@@ -141,10 +151,10 @@ def gone(number: int) -> str:
     ) % {"number": number}
 
 
-def _log(user_id: str, entry: Entry, row: ForcedRelease | None) -> None:
+def _log(who: _Who, entry: Entry, row: ForcedRelease | None) -> None:
     """Write it into the admin's log, beside the history, to which its link leads."""
     LogEntry.objects.create(
-        user_id=user_id,
+        user_id=who.user_id,
         content_type=ContentType.objects.get_for_model(
             HeldLock if row is None else ForcedRelease, for_concrete_model=False
         ),
@@ -153,7 +163,7 @@ def _log(user_id: str, entry: Entry, row: ForcedRelease | None) -> None:
         action_flag=CHANGE,
         change_message=shown(
             f"Released in {entry.alias}; held by {entry.info.holder}, "
-            f"token {entry.info.fencing_token}",
+            f"token {entry.info.fencing_token}" + (f": {who.why}" if who.why else ""),
             500,
         ),
     )

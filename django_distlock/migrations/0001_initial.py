@@ -142,6 +142,10 @@ class Migration(migrations.Migration):
                         verbose_name="released through",
                     ),
                 ),
+                (
+                    "why",
+                    models.CharField(blank=True, default="", max_length=500, verbose_name="reason"),
+                ),
             ],
             options={
                 "verbose_name": "forced release",

@@ -46,6 +46,13 @@ def test_by_the_command(name: str) -> None:
     assert "@" in row.by
 
 
+def test_the_reason_is_written_down(name: str) -> None:
+    with hold_elsewhere(name):
+        options = ("--using", "default", "--yes", "--why", " it\nhangs ")
+        call_command("locks", "release", name, *options, verbosity=0)
+    assert ForcedRelease.objects.get().why == "it\\nhangs"
+
+
 def test_in_async_code(name: str) -> None:
     async def force() -> None:
         await locks["default"].aforce_release(name)

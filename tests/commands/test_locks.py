@@ -303,6 +303,34 @@ def test_the_help_names_every_option() -> None:
     assert all(action in run("locks", "--help").stdout for action in ("list", "watch", "release"))
     said = run("locks", "list", "--help").stdout
     assert all(option in said for option in ("--using", "--all", "--prefix", "--limit", "--format"))
-    wrong = run("locks")
+    wrong = run("locks", "lits")
     assert wrong.returncode != 0
     assert "ACTION" in wrong.stderr
+
+
+# -- ping, and no action ------------------------------------------------------------------------
+
+
+def test_without_an_action_it_lists(name: str) -> None:
+    with lock(name[-20:], using="locmem"):
+        assert name[-20:] in Ran("locks").out
+    assert "ALIAS" in run("locks").stdout or "lock" in run("locks").stdout
+
+
+def test_ping(store: str) -> None:
+    ran = Ran("locks", "ping", "--using", store, "--using", "locmem")
+    assert ran.code == 0
+    said = [line.partition(":") for line in ran.out.splitlines()]
+    assert sorted(alias for alias, _, _ in said) == sorted([store, "locmem"])
+    assert all(re.fullmatch(r" \d+\.\d ms", took) for _, _, took in said)
+    [told] = json.loads(Ran("locks", "ping", "--using", store, "--format", "json").out)
+    assert (told["alias"], told["error"]) == (store, None)
+    assert 0 < told["seconds"] < LIMIT
+
+
+def test_ping_of_a_store_that_is_down() -> None:
+    with database_alias("gone", unreachable("sqlite")), lock_alias("is gone", LOCATION="gone"):
+        ran = Ran("locks", "ping", "--using", "is gone", "--using", "locmem")
+        assert (ran.code, ran.failed) == (1, "No answer: is gone.")
+        assert ran.out.startswith("locmem: ")
+        assert ran.err.startswith("is gone: ")

@@ -343,3 +343,35 @@ def test_in_a_thread_there_are_no_signals_but_a_lock(name: str) -> None:
         return Ran("runlocked", name, "--", "sh", "-c", "exit 4", using=STORE).code
 
     assert elsewhere(work) == 4
+
+
+def test_the_command_is_shown(name: str) -> None:
+    with started("runlocked", name, "--using", STORE, "--", *python(DEAF), "a b") as process:
+        assert line(process) == "ready"
+        info = locks[STORE].inspect(name)
+        assert info is not None
+        assert info.metadata["command"].endswith("'a b'")
+        assert "runlocked.py:" in info.holder.site
+        process.kill()
+    locks[STORE].force_release(name)
+
+
+@pytest.mark.parametrize(("code", "kept"), [(0, True), (3, False)])
+def test_it_is_held_at_least_so_long(name: str, code: int, kept: bool) -> None:
+    command = python(f"import sys; sys.exit({code})")
+    ran = Ran("runlocked", name, "--", *command, using=STORE, min_hold="50s")
+    assert ran.code == code
+    info = locks[STORE].inspect(name)
+    assert (info is not None) is kept
+    if info is not None:
+        assert info.expires_at is not None
+        assert 40 < (info.expires_at - info.acquired_at).total_seconds() <= 52
+        locks[STORE].force_release(name)
+
+
+@pytest.mark.parametrize("wrong", ["x", "0", "-5"])
+def test_how_long_it_is_held_is_judged_first(name: str, wrong: str, tmp_path: Path) -> None:
+    command = python(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    ran = Ran("runlocked", name, "--", *command, using=STORE, min_hold=wrong)
+    assert "--min-hold" in ran.failed
+    assert not (tmp_path / "ran").exists()

@@ -19,7 +19,7 @@ from ...exceptions import AlreadyHeldError, LockError, LockNotAcquiredError, Loc
 from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock
-from .running import finish, keep
+from .running import finish
 from .spec import TaskLock
 from .ticket import HEADER, Ticket
 
@@ -171,7 +171,7 @@ class OnceTask(Task[Any, Any]):
         elif _comes_again(error):
             delay = self._until(error.when) if isinstance(error, Retry) else 0.0
             try:
-                keep(lease, self.distlock.queue_ttl + delay)
+                lease._keep(self.distlock.queue_ttl + delay)
             except LockError as failed:
                 # The retry takes it anew; or has run already, and has freed it.
                 logger.info("Task %s[%s]: %s", self.name, self.request.id, failed)

@@ -14,8 +14,6 @@ from celery.app.task import Task
 from celery.exceptions import Reject, Retry
 
 from ...core import flow
-from ...core.durations import MIN_TTL
-from ...core.hold import State
 from ...current import running_under
 from ...decorators import done
 from ...exceptions import (
@@ -27,7 +25,7 @@ from ...lease import Lease
 from .spec import TaskLock
 from .ticket import Ticket
 
-__all__ = ["finish", "keep", "under_lock"]
+__all__ = ["finish", "under_lock"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -184,18 +182,6 @@ def finish(spec: TaskLock, lease: Lease) -> None:
     hold = lease._hold
     left = (spec.min_hold or 0.0) - (hold.backend.clock() - hold.acquired)
     try:
-        if left >= MIN_TTL:
-            keep(lease, left)
-        else:
-            flow.run(lease._leave(None))
+        lease._keep(left)
     except LockBackendError as error:
         logger.error("The task has ended: %s", error)  # noqa: TRY400 - it says all
-
-
-def keep(lease: Lease, seconds: float) -> None:
-    """Leave the lock in the store for ``seconds`` from now, and forget about it."""
-    try:
-        lease.renew(seconds)
-    finally:
-        lease._hold.leave(State.ACTIVE, State.DETACHED, "it is kept for a while")
-        lease._done = True

@@ -23,7 +23,7 @@ from ...core.text import shown
 from ...core.values import LockInfo
 from ...exceptions import InvalidLockError
 from ...history import break_hold
-from ...inspection import LIMIT, Seen, ask, distinct, look
+from ...inspection import LIMIT, Seen, ask, distinct, look, round_trip
 from ...models import ForcedRelease
 from ..choosing import add_choice, open_aliases
 from ..showing import as_block, as_json, as_table
@@ -49,7 +49,8 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        parser.set_defaults(using=None, all=False, prefix="", limit=LIMIT, format="table")
+        actions = parser.add_subparsers(dest="action", metavar="ACTION")
         listing = actions.add_parser("list", help="List the locks that are held.")
         watching = actions.add_parser("watch", help="List them again and again, until Ctrl-C.")
         for each in (listing, watching):
@@ -61,6 +62,10 @@ class Command(BaseCommand):
             "--interval", type=float, default=2.0, metavar="SECONDS", help="The pause (2)."
         )
         watching.add_argument("--count", type=int, metavar="N", help="End after so many times.")
+        pinging = actions.add_parser("ping", help="Ask each store for an answer.")
+        _add_aliases(pinging)
+        _add_limit(pinging)
+        _add_format(pinging)
         showing = actions.add_parser("show", help="Show all that is known of one lock.")
         _add_name(showing)
         _add_aliases(showing)
@@ -81,6 +86,7 @@ class Command(BaseCommand):
         )
         _add_limit(releasing)
         _add_format(releasing)
+        releasing.add_argument("--why", default="", metavar="TEXT", help="For the history.")
         releasing.add_argument("--yes", action="store_true", help="Do not ask.")
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -93,8 +99,13 @@ class Command(BaseCommand):
             sys.exit(128 + signal.SIGPIPE)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        actions = {"list": self._list, "watch": self._watch, "show": self._show}
-        actions.get(options["action"], self._release)(options)
+        actions = {
+            "list": self._list,
+            "watch": self._watch,
+            "ping": self._ping,
+            "show": self._show,
+        }
+        actions.get(options["action"] or "list", self._release)(options)
 
     # -- list and watch ----------------------------------------------------------------------------
 
@@ -148,6 +159,27 @@ class Command(BaseCommand):
         elif not held:
             self.stdout.write("No lock is held.")
 
+    # -- ping --------------------------------------------------------------------------------------
+
+    def _ping(self, options: Mapping[str, Any]) -> None:
+        opened, errors = open_aliases(options["using"])
+        answers = ask(_wanted(opened, options), round_trip, options["limit"])
+        errors |= {alias: each.error for alias, each in answers.items() if each.error}
+        took = {alias: each.value for alias, each in answers.items() if each.value is not None}
+        if options["format"] == "json":
+            told = [
+                {"alias": alias, "seconds": took.get(alias), "error": errors.get(alias)}
+                for alias in (*errors, *took)
+            ]
+            self.stdout.write(json.dumps(told, indent=2))
+        else:
+            for alias, seconds in took.items():
+                self.stdout.write(f"{alias}: {1000 * seconds:.1f} ms")
+            for alias, error in errors.items():
+                self.stderr.write(f"{alias}: {error}")
+        if errors:
+            raise CommandError(f"No answer: {', '.join(errors)}.")
+
     # -- show and release --------------------------------------------------------------------------
 
     def _show(self, options: Mapping[str, Any]) -> None:
@@ -180,7 +212,7 @@ class Command(BaseCommand):
                     self.stdout.write(as_block(backend.alias, info, _now()))
                 if not options["yes"] and not self._confirmed():
                     raise CommandError("Not released.")
-                self._break(backend, info, options["limit"])
+                self._break(backend, info, options["limit"], options["why"])
                 freed.append(as_json(backend.alias, info))
                 if not to_program:
                     self.stdout.write(f"Released in {backend.alias}.")
@@ -200,9 +232,9 @@ class Command(BaseCommand):
             self.stdout.write("")
             return False
 
-    def _break(self, backend: BaseLockBackend, info: LockInfo, limit: float) -> None:
+    def _break(self, backend: BaseLockBackend, info: LockInfo, limit: float, why: str) -> None:
         def free(backend: BaseLockBackend) -> None:
-            break_hold(backend, info, by=_user(), way=ForcedRelease.Way.COMMAND)
+            break_hold(backend, info, by=_user(), way=ForcedRelease.Way.COMMAND, why=why)
 
         answer = ask({backend.alias: backend}, free, limit)[backend.alias]
         if answer.error and answer.cause is None:

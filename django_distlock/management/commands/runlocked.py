@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,9 +13,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...commands import HELD, AlreadyRunningError, alone
-from ...core.durations import UNSET, parse_duration
+from ...core.durations import UNSET, check_ttl, parse_duration
+from ...core.holder import Caller, place_of
 from ...core.names import readable
+from ...core.text import shown
 from ...exceptions import InvalidLockBackendError, InvalidLockError, UnsupportedOperationError
+from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock, lock
 from ..child import Child
@@ -62,6 +66,12 @@ class Command(BaseCommand):
             help=f"The exit code when the lock is held ({HELD}).",
         )
         parser.add_argument(
+            "--min-hold",
+            metavar="AGE",
+            help="How long the lock is held at least, when the command succeeds: for hosts whose "
+            "clocks differ.",
+        )
+        parser.add_argument(
             "--kill-after",
             type=float,
             default=10.0,
@@ -85,11 +95,18 @@ class Command(BaseCommand):
         if not command or not command[0]:
             raise CommandError("Nothing to run: write -- and the command behind the options.")
         guard = self._guard(options)
+        least = self._least(options)
+        guard = replace(guard, metadata={"command": shown(shlex.join(command), 300)})
         program = ["/bin/sh", "-c", " ".join(command)] if options["shell"] else command
         try:
-            with alone(guard, held=options["on_contention"], ended_by=ENDED_BY) as lease:
+            caller = Caller(place_of(type(self).handle))
+            with alone(
+                guard, held=options["on_contention"], caller=caller, ended_by=ENDED_BY
+            ) as lease:
                 child = Child(program, kill_after=options["kill_after"])
                 code = child.run(lease, _environment(lease))
+                if code == 0 and least is not None:
+                    lease._keep(least - lease._hold.held_for())
         except (InvalidLockBackendError, InvalidLockError) as error:
             raise CommandError(str(error)) from error
         except AlreadyRunningError as error:
@@ -111,6 +128,24 @@ class Command(BaseCommand):
             return replace(made, _literal=True)
         except InvalidLockError as error:
             raise CommandError(str(error)) from error
+
+    def _least(self, options: dict[str, Any]) -> float | None:
+        if options["min_hold"] is None:
+            return None
+        backend = locks[options["using"]]
+        try:
+            least = check_ttl(
+                _seconds(options["min_hold"], "--min-hold"),
+                what="--min-hold",
+                longest=backend.longest_ttl,
+            )
+        except InvalidLockError as error:
+            raise CommandError(str(error)) from error
+        if not backend.transferable:
+            raise CommandError(
+                f"--min-hold: a lock of alias {backend.alias!r} ends with its connection"
+            )
+        return least
 
 
 def _seconds(given: Any, what: str) -> Any:
