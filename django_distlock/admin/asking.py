@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -28,17 +29,28 @@ STATES: dict[str, Promise] = {
 
 Key = Callable[[Entry], Any]
 
+STUCK = "stuck"
+"""The order that the page begins with: first what missed a renewal, then what others wait for."""
+
 ORDERS: dict[str, tuple[Promise, Key]] = {
     "name": (_("Lock"), lambda each: each.info.name),
     "alias": (_("Alias"), lambda each: (each.alias, each.info.name)),
     "holder": (_("Holder"), lambda each: (each.info.holder.host, each.info.holder.pid)),
     # The oldest last, as it is held for the longest time.
     "held": (_("Held for"), lambda each: -each.info.acquired_at.timestamp()),
-    "left": (_("Ttl left"), lambda each: _end(each)),
-    "token": (_("Token"), lambda each: each.info.fencing_token or 0),
+    "left": (_("Expires in"), lambda each: _end(each)),
     "waiters": (_("Waiters"), lambda each: each.info.waiters or 0),
+    STUCK: (_("What may be stuck"), lambda each: _stuck(each)),
 }
-"""The columns that can be sorted by, with what is compared."""
+"""What can be sorted by, with what is compared."""
+
+COLUMNS = ("name", "holder", "held", "left", "waiters")
+"""What of it is a column of its own."""
+
+
+def _stuck(entry: Entry) -> tuple[bool, bool, datetime]:
+    info = entry.info
+    return not missed(info, datetime.now(UTC)), not info.waiters, info.acquired_at
 
 
 def _end(entry: Entry) -> float:
@@ -65,13 +77,13 @@ class Asked:
     technique: str = ""
     older: int = 0
     state: str = ""
-    o: str = "-held"
+    o: str = STUCK
     p: int = 1
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Asked:
         """Read the question from a request's GET."""
-        order = str(given.get("o", ""))
+        order = str(given.get("o", STUCK))
         older = _number(given.get("older"))
         state = str(given.get("state", ""))
         return cls(
@@ -80,7 +92,7 @@ class Asked:
             technique=str(given.get("technique", "")),
             older=older if older in AGES else 0,
             state=state if state in STATES else "",
-            o=order if order.removeprefix("-") in ORDERS else "-held",
+            o=order if order.removeprefix("-") in ORDERS else STUCK,
             p=max(1, _number(given.get("p"))),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..backends.base import BaseLockBackend
 from ..core.text import duration, shown
@@ -19,6 +20,7 @@ from ..inspection import distinct, look, open_all
 __all__ = ["Board", "Entry", "Row", "Store", "gather", "missed", "technique_of"]
 
 NAME, SITE, METADATA = 100, 60, 80  # characters that a row shows; the lock's own page shows all
+LONG = 300.0  # seconds held from which on it is worth a look
 SLOW = 0.25  # seconds of a round trip from which on it is worth a look
 
 
@@ -113,6 +115,31 @@ class Board:
         known = [store.waiting for store in self.stores if store.waiting is not None]
         return sum(known) if known else None
 
+    def verdict(self) -> list[tuple[str, str]]:
+        """Return the answer to "is anything stuck?": what is worth a look, each with its kind."""
+        late = sum(1 for entry in self.distinct if missed(entry.info, self.at))
+        old = sum(
+            1
+            for entry in self.distinct
+            if (self.at - entry.info.acquired_at).total_seconds() > LONG
+        )
+        told = []
+        for store in self.stores:
+            if store.error:
+                told.append(("down", _("%(alias)s is down") % {"alias": store.alias}))
+        if late:
+            text = ngettext("%(n)s missed a renewal", "%(n)s missed a renewal", late)
+            told.append(("warn", text % {"n": late}))
+        if old:
+            text = ngettext(
+                "%(n)s held for more than 5 minutes", "%(n)s held for more than 5 minutes", old
+            )
+            told.append(("old", text % {"n": old}))
+        if self.waiting:
+            text = ngettext("%(n)s waiting", "%(n)s waiting", self.waiting)
+            told.append(("waiting", text % {"n": self.waiting}))
+        return told
+
     def row(self, entry: Entry) -> Row:
         """Return what the page shows of a lock."""
         return Row(entry, self.at, self.ttls.get(entry.alias, 0.0))
@@ -188,7 +215,6 @@ class Row:
         self.user = shown(user_of(holder), 60)
         self.site = shown(_short(holder.site), SITE)
         self.metadata = _metadata(info, METADATA)
-        self.token = info.fencing_token
         self.waiters = info.waiters
         self.age = max(0.0, (now - info.acquired_at).total_seconds())
         self.held_for = duration(self.age)
@@ -247,7 +273,7 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
         (_("User"), shown(holder.user)),
         (_("Call site"), shown(holder.site, 1000)),
         (_("Held for"), f"{duration((now - info.acquired_at).total_seconds())} ({since})"),
-        (_("Ttl left"), left),
+        (_("Expires in"), left),
         (_("Fencing token"), "" if info.fencing_token is None else str(info.fencing_token)),
         (_("Waiters"), _line(info)),
         (_("Metadata"), _metadata(info, 10_000)),

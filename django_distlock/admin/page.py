@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -17,11 +16,11 @@ from django.urls import URLPattern, URLResolver, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..core.text import shown
 from ..models import HeldLock
-from .asking import AGES, ORDERS, STATES, Asked, Page
+from .asking import AGES, COLUMNS, ORDERS, STATES, STUCK, Asked, Page
 from .board import Board, gather
 from .releasing import Chosen, choose, release
-from .samples import samples
 
 __all__ = ["HeldLockAdmin"]
 
@@ -109,9 +108,13 @@ class HeldLockAdmin(Base):
             "ages": AGES.items(),
             "states": STATES.items(),
             "orders": [
-                choice
-                for name, (label, _key) in ORDERS.items()
-                for choice in ((name, f"{label} ↑"), (f"-{name}", f"{label} ↓"))
+                (STUCK, ORDERS[STUCK][0]),
+                *(
+                    choice
+                    for name, (label, _key) in ORDERS.items()
+                    if name != STUCK
+                    for choice in ((name, f"{label} ↑"), (f"-{name}", f"{label} ↓"))
+                ),
             ],
             "intervals": INTERVALS,
             "interval": self.interval,
@@ -127,7 +130,7 @@ class HeldLockAdmin(Base):
         board: Board = context["board"]
         parts = {
             name: render_to_string(f"admin/distlock/parts/{name}.html", context, request)
-            for name in ("stores", "rows", "pages")
+            for name in ("verdict", "stores", "rows", "pages")
         }
         figures = {
             "found": context["found"],
@@ -149,9 +152,13 @@ class HeldLockAdmin(Base):
             "board": board,
             "page": page,
             "found": _found(asked, page, board),
-            "samples": json.dumps(samples.add(board.held, board.waiting)),
             "rows": [board.row(each) for each in page.entries],
-            "columns": [_column(asked, name) for name in ORDERS if name != "alias"],
+            "columns": [
+                _column(asked, name)
+                for name in COLUMNS
+                if name != "waiters" or board.waiting is not None
+            ],
+            "verdict": board.verdict(),
             # What has expired is free: whoever wants it takes it.
             "may_release": self.has_release_permission(request) and not asked.expired,
             "list_url": self._address("changelist"),
@@ -195,7 +202,10 @@ class HeldLockAdmin(Base):
     def _chosen(self, request: HttpRequest, chosen: Chosen, *, ask: bool) -> HttpResponse:
         number = len(chosen.entries)
         title = _("Lock")
-        if ask:
+        if number == 1:
+            name = shown(chosen.entries[0].info.name, 100)
+            title = _("Release %(name)s?") % {"name": name} if ask else name
+        elif ask and number:
             title = ngettext("Release this lock?", "Release these %(number)s locks?", number) % {
                 "number": number
             }
@@ -210,6 +220,7 @@ class HeldLockAdmin(Base):
             "release_url": self._address("release"),
             "back": back,
             "back_url": self._address("changelist", back),
+            "list_url": self._address("changelist"),
         }
         return self._page(request, "admin/distlock/hold.html", context)
 
@@ -257,7 +268,7 @@ def _column(asked: Asked, name: str) -> dict[str, Any]:
     """Return what the head of a column says and where it leads to."""
     now = {name: "ascending", f"-{name}": "descending"}.get(asked.o, "")
     # What is asked first: who holds the longest, what ends the soonest, who waits the most.
-    first = f"-{name}" if name in ("held", "waiters", "token") else name
+    first = f"-{name}" if name in ("held", "waiters") else name
     other = f"-{name}" if not first.startswith("-") else name
     return {
         "name": name,

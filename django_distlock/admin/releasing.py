@@ -20,7 +20,7 @@ from ..handler import locks
 from ..history import break_hold
 from ..inspection import ask
 from ..models import ForcedRelease, HeldLock
-from .board import Entry, facts, gather
+from .board import Entry, Row, facts, gather
 
 __all__ = ["Chosen", "choose", "release"]
 
@@ -32,7 +32,7 @@ class Chosen:
     """The holds that were chosen and still stand, those that are gone, and what went wrong."""
 
     entries: list[Entry] = field(default_factory=list)
-    details: list[tuple[Entry, list[tuple[str, str]]]] = field(default_factory=list)
+    details: list[tuple[Row, list[tuple[str, str]]]] = field(default_factory=list)
     gone: int = 0
     errors: list[str] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ def choose(keys: Sequence[str], limit: float, *, expired: bool = False) -> Chose
     entries = [found[key] for key in wanted if key in found]
     return Chosen(
         entries,
-        [(entry, facts(entry, board.at)) for entry in entries],
+        [(board.row(entry), facts(entry, board.at)) for entry in entries],
         len(missing),
         [f"{store.alias}: {store.error}" for store in board.stores if store.error],
     )

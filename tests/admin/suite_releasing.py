@@ -32,7 +32,7 @@ class ReleaseTests(TransactionTestCase):
         with held("invoice:42"):
             [key] = keys(client.get(PAGE))
             asking = client.get(f"{PAGE}release/", {"hold": key, "back": "q=inv"})
-            self.assertContains(asking, "Release this lock?")
+            self.assertContains(asking, "Release invoice:42?")
             self.assertContains(asking, "The holder is not stopped")
             self.assertEqual(names(client), ["invoice:42"])
             self.assertContains(asking, 'name="why"')

@@ -32,7 +32,7 @@ def run(*labels: str, theme: str = "") -> None:
 
 
 def test_the_page() -> None:
-    run("tests.admin.suite", "tests.admin.suite_releasing", "tests.admin.suite_samples")
+    run("tests.admin.suite", "tests.admin.suite_releasing")
 
 
 def test_no_query_for_each_row() -> None:

@@ -18,7 +18,10 @@ def test_release_with_confirmation(log_in: LogIn, holders: Holders) -> None:
     holders.hold("report", using="jobs")
     page = log_in(query="?q=invoice")
     page.get_by_role("link", name="Release… invoice:42").click()
-    expect(page.get_by_role("heading", name="Release this lock?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Release invoice:42?")).to_be_visible()
+    left = page.locator(".dl-now [data-left]")
+    before = left.inner_text()
+    expect(left).not_to_have_text(before)  # it counts down
     expect(page.locator(".dl-facts")).to_contain_text("holder_0")
     expect(page.locator(".dl-facts")).to_contain_text(str(lease.fencing_token))
     page.screenshot(path=SHOTS / "confirmation.png", full_page=True)

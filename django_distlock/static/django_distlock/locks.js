@@ -136,7 +136,7 @@
   function selected() {
     if (!button) return;
     const number = boxes().filter((each) => each.checked).length;
-    button.disabled = number === 0;
+    button.hidden = number === 0;
     all.checked = number > 0 && number === boxes().length;
     all.indeterminate = number > 0 && !all.checked;
     say(find("[data-selected]"), number ? text("textSelected", { number }) : "");
@@ -193,7 +193,7 @@
   function show(answer) {
     received = performance.now();
     took = answer.took * 1000;
-    for (const name of ["stores", "rows", "pages"]) replace(name, answer[name]);
+    for (const name of ["verdict", "stores", "rows", "pages"]) replace(name, answer[name]);
     say(find('[data-part="found"]'), answer.found);
     tick();
     selected();
@@ -204,7 +204,6 @@
     news.push(...[...down].filter((each) => !now.has(each)).map((alias) => text("textUp", { alias })));
     if (news.length) say(live, news.join(". "));
     down = now;
-    root.dispatchEvent(new CustomEvent("distlock:sample", { detail: { held: answer.held, waiting: answer.waiting } }));
     root.dataset.refreshed = String(Number(root.dataset.refreshed ?? 0) + 1);
   }
 
@@ -220,6 +219,9 @@
       say(status, text("textPaused"));
     } else refresh();
   }
+
+  setInterval(tick, 1000);
+  if (!root.dataset.url) return; // the page of one lock: what is counted there counts on
 
   pause.addEventListener("click", () => setPaused(!paused()));
   interval.addEventListener("change", () => {
@@ -250,7 +252,6 @@
   const chosen = stored("interval");
   if (chosen && [...interval.options].some((each) => each.value === chosen)) interval.value = chosen;
   selected();
-  setInterval(tick, 1000);
   if (stored("paused")) {
     pause.setAttribute("aria-pressed", "true");
     say(status, text("textPaused"));
