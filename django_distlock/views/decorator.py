@@ -37,7 +37,7 @@ from ..exceptions import (
 from ..lease import Lease
 from ..lock import Lock, lock
 from . import rest
-from .answers import STATUSES, answer, seconds_of
+from .answers import RETRY_AFTER, STATUSES, answer, seconds_of
 from .atomic import (
     atomically,
     atomically_instead,
@@ -119,9 +119,9 @@ class LockedView:
         def run(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             self._check(request)
             if not self._locks(request):
-                args, kwargs = argument.filled([None], args, kwargs)
+                given, named = argument.filled([None], (request, *args), kwargs)
                 free = atomically(request, names, view) if begins else view
-                return free(request, *args, **kwargs)
+                return free(*given, **named)
             refuse_inside(request, names, view, self._template(), self.lock.using)
             bound = bind(request, args, kwargs)
             try:
@@ -169,8 +169,8 @@ class LockedView:
             self._check(request)
             refuse_async(request, names)
             if not self._locks(request):
-                args, kwargs = argument.filled([None], args, kwargs)
-                response = view(request, *args, **kwargs)
+                given, named = argument.filled([None], (request, *args), kwargs)
+                response = view(*given, **named)
                 return await response if inspect.isawaitable(response) else response
             try:
                 bound = bind(request, args, kwargs)
@@ -322,7 +322,7 @@ def locked_view(
     metadata: Mapping[str, Any] | None = None,
     methods: Collection[str] | None = None,
     on_contention: OnContention = 409,
-    retry_after: Duration | None = 2,
+    retry_after: Duration | None = RETRY_AFTER,
     on_lost: OnLost = "error",
 ) -> LockedView:
     """Return a decorator that runs a view, sync or async, under a lock.

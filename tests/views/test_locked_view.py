@@ -348,6 +348,23 @@ def test_only_some_methods_are_locked(backend: UnitBackend) -> None:
             assert client.post("/7/").status_code == 409
 
 
+def test_what_is_not_locked_has_no_lease(backend: UnitBackend) -> None:
+    """Wherever the parameter stands, and whether the URL names its arguments."""
+
+    def pay(request: HttpRequest, lease: Lease | None, pk: int) -> HttpResponse:
+        return HttpResponse(f"{lease is not None} {pk}")
+
+    async def apay(request: HttpRequest, lease: Lease | None, pk: int) -> HttpResponse:
+        return pay(request, lease, pk)
+
+    for view in (pay, apay):
+        locked = locked_view("invoice:{pk}", using=backend.alias, methods=("POST",))(view)
+        with site(path("named/<int:pk>", locked), re_path("^by-place/(.)$", locked)) as client:
+            for where in ("/named/7", "/by-place/7"):
+                assert client.get(where).content == b"False 7"
+                assert client.post(where).content == b"True 7"
+
+
 @pytest.mark.parametrize("kind", [Page, AsyncPage])
 def test_only_some_methods_of_a_class(backend: UnitBackend, kind: type[View]) -> None:
     locked = locked_view("page:{pk}", using=backend.alias, methods={"POST", "PUT"})
