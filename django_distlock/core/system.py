@@ -6,11 +6,24 @@ All that asks for these asks here, so that the package can be imported, and used
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from typing import Final
 
-__all__ = ["GROUPS", "at_fork", "in_foreground", "lives", "send_to_group", "signals", "user_id"]
+__all__ = [
+    "GROUPS",
+    "at_fork",
+    "ending_with_us",
+    "in_foreground",
+    "lives",
+    "send_to_group",
+    "signals",
+    "user_id",
+]
 
 GROUPS: Final = hasattr(os, "killpg")
 """Whether processes have groups, and a terminal one in its foreground."""
@@ -51,6 +64,23 @@ def in_foreground() -> bool:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:  # no terminal
         return False
+
+
+def ending_with_us(command: Sequence[str]) -> list[str]:
+    """Return ``command`` such that it is killed when this process ends before it.
+
+    On Linux, by setpriv(1) of util-linux: a call of our own between fork and exec would not be safe
+    beside other threads. Elsewhere it is as it was; so it is on a thread beside the main one, whose
+    end would count as ours.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if sys.platform != "linux" or not main or (program := shutil.which("setpriv")) is None:
+        return list(command)
+    asked = [program, "--help"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if "--pdeathsig" not in said.stdout:  # that of BusyBox
+        return list(command)
+    return [program, "--pdeathsig", "KILL", "--", *command]
 
 
 def user_id() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ..core.system import in_foreground, send_to_group, signals
+from ..core.system import ending_with_us, in_foreground, send_to_group, signals
 from ..lease import Lease
 
 __all__ = ["Child"]
@@ -63,9 +64,13 @@ class Child:
         return code if code >= 0 else BY_SIGNAL - code
 
     def _start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        command = self._command
+        # Else Popen says by itself what is wrong with it.
+        if shutil.which(command[0]) is not None:
+            command = ending_with_us(command)
         try:
             return subprocess.Popen(  # noqa: S603 - what the user has asked for
-                self._command,
+                command,
                 env=os.environ | environment,
                 process_group=0 if self._leads else None,
             )
