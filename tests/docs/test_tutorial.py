@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 
+from tests.backends.tools import soon
 from tests.docs.pages import ROOT, Page
 from tests.docs.test_examples import TUTORIAL
+from tests.servers.base import free_port
 
 
 class Reader:
@@ -54,6 +59,29 @@ class Reader:
                 os.killpg(group, signal.SIGKILL)
 
 
+def the_page(reader: Reader, command: str) -> str:
+    """Start the site, as the page says but on a port of our own; return its Locks page."""
+    port = free_port()
+    reader.run(f"{command.strip()} {port} --noreload > site.txt 2>&1 &")
+    site = f"http://127.0.0.1:{port}/admin"
+    assert soon(lambda: _answers(f"{site}/login/"), 60), (reader.folder / "site.txt").read_text()
+    opener = build_opener(HTTPCookieProcessor())
+    with opener.open(f"{site}/login/", timeout=30) as page:
+        [token] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page.read().decode())
+    form = {"username": "you", "password": "lamp", "csrfmiddlewaretoken": token}
+    opener.open(f"{site}/login/?next=/admin/", urlencode(form).encode(), timeout=30).close()
+    with opener.open(f"{site}/django_distlock/heldlock/", timeout=30) as page:
+        return str(page.read().decode())
+
+
+def _answers(address: str) -> bool:
+    try:
+        urlopen(address, timeout=30).close()
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     """A reader in an empty folder."""
@@ -70,6 +98,8 @@ def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
         if block.language == "python":
             assert block.file, f"{TUTORIAL}:{block.line}: a block of the tutorial is a file"
             (reader.folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.words == ("page",):
+            assert "shop.product:1" in the_page(reader, block.text)
         elif block.language == "shell" and block.words != ("setup",):
             said = reader.run(block.text)
             if following is not None and following.words == ("output",):
