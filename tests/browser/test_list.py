@@ -167,6 +167,29 @@ def test_on_a_phone(log_in: LogIn, holders: Holders, scheme: str) -> None:
     expect(page.get_by_label("Alias")).to_be_visible()
 
 
+def test_how_much_is_seen_at_once(log_in: LogIn, holders: Holders) -> None:
+    for number in range(14):
+        holders.hold(f"invoice:{number:02}", using="jobs" if number % 2 else "orders")
+    page = log_in(viewport={"width": 1440, "height": 900})
+    boxes = [row.bounding_box() for row in page.locator("[data-part=rows] tr").all()]
+    seen = [box for box in boxes if box is not None and box["y"] + box["height"] <= 900]
+    assert len(seen) >= 9
+    page.screenshot(path=SHOTS / "many.png")
+
+
+def test_from_right_to_left(log_in: LogIn, holders: Holders) -> None:
+    holders.hold("invoice:42")
+    page = log_in()
+    page.evaluate("document.documentElement.dir = 'rtl'")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    name = page.locator("[data-part=rows] .dl-name").bounding_box()
+    holder = page.locator("[data-part=rows] .dl-holder").bounding_box()
+    assert name is not None
+    assert holder is not None
+    assert name["x"] > holder["x"]
+    page.screenshot(path=SHOTS / "rtl.png")
+
+
 def test_in_the_dark(log_in: LogIn, holders: Holders) -> None:
     holders.hold("invoice:42", ttl=8)
     holders.hold("report", using="jobs")
