@@ -205,15 +205,15 @@ class TestTurned:
 
 def test_the_watchdogs_thread_goes_by_the_turned_clock() -> None:
     """Short leases, taken before and after a long turn, are renewed and noticed in real time."""
-    with override_locks(TTL=0.3):
+    with override_locks(TTL=1.5):
         before = take("before")
         dying = take("dying", ttl=31.0, renew=False)
         advance_clock(30.8, renew=True)
         after = take("after")
-        short = take("short", renew=False)
+        short = take("short", ttl=0.3, renew=False)
         assert eventually(lambda: dying._hold.state.value == "lost", 5)
         assert eventually(lambda: short._hold.state.value == "lost", 5)
-        time.sleep(0.4)
+        time.sleep(1.7)  # for longer than they last without a renewal
         before.check()
         after.check()
 
