@@ -25,6 +25,7 @@ from ..core.blocks import Guard
 from ..core.durations import UNSET, Duration, Wait
 from ..core.values import Cleaned, LockInfo
 from ..core.worker import close_connections
+from ..exceptions import StoreUnavailableError
 from ..lease import Lease
 from ..lock import Lock
 
@@ -45,6 +46,7 @@ T = TypeVar("T")
 Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
 
 PATIENCE = 10.0  # seconds after which an actor that does not end is a failure
+BUSY = 10.0  # seconds for which a server that answers late is asked again
 STEP = 0.01
 
 
@@ -92,11 +94,18 @@ class Actor(ABC):
         return asyncio.create_task(acquiring)
 
     async def take(self, guard: Guard[T], *, wait: Wait = 0) -> T:
-        """Acquire what must be there to be had."""
-        got = await self.acquire(guard, wait=wait)
-        if got is None:
-            raise AssertionError(f"{guard!r:.200} was not obtained, wait={wait}")
-        return got
+        """Acquire what is free; a server that is busy may have to be asked again."""
+        end = time.monotonic() + BUSY
+        while True:
+            try:
+                got = await self.acquire(guard, wait=wait)
+            except StoreUnavailableError:
+                if time.monotonic() > end:
+                    raise
+                continue
+            if got is None:
+                raise AssertionError(f"{guard!r:.200} was not obtained, wait={wait}")
+            return got
 
     async def release(self, lease: Lease) -> None:
         """Call ``release``."""
