@@ -14,15 +14,18 @@ TABLES = ("distlock_lock", "distlock_row", "distlock_row_token", "distlock_row_s
 @pytest.mark.parametrize("store", [each for each in STORES if each == "postgresql"])
 @pytest.mark.parametrize("table", TABLES)
 def test_rows_are_updated_on_their_page(store: str, table: str) -> None:
-    options = f"SELECT reloptions::text FROM pg_class WHERE relname = '{table}'"
+    options = f"SELECT reloptions::text FROM pg_class WHERE oid = 'public.{table}'::regclass"
     assert one_value(store, options) == "{fillfactor=60}"
-    indexes = f"SELECT count(*) FROM pg_indexes WHERE tablename = '{table}'"
+    indexes = f"SELECT count(*) FROM pg_index WHERE indrelid = 'public.{table}'::regclass"
     assert one_value(store, indexes) == 1, "the primary key, and none for LIKE"
 
 
 @pytest.mark.parametrize("store", [each for each in STORES if each == "mariadb"])
 def test_rows_are_locked_in_an_engine_that_can(store: str) -> None:
-    engine = "SELECT engine FROM information_schema.tables WHERE table_name = 'distlock_row'"
+    engine = (
+        "SELECT engine FROM information_schema.tables"
+        " WHERE table_name = 'distlock_row' AND table_schema = DATABASE()"
+    )
     assert one_value(store, engine) == "InnoDB"
 
 
