@@ -112,8 +112,9 @@ class Board:
     @property
     def waiting(self) -> int | None:
         """How many wait, as far as the stores know."""
-        known = [store.waiting for store in self.stores if store.waiting is not None]
-        return sum(known) if known else None
+        if all(store.waiting is None for store in self.stores):
+            return None
+        return sum(entry.info.waiters or 0 for entry in self.distinct)
 
     def verdict(self) -> list[tuple[str, str]]:
         """Return the answer to "is anything stuck?": what is worth a look, each with its kind."""
@@ -221,7 +222,6 @@ class Row:
         self.left: float | None = None
         # What the holder has asked for; of older versions, and foreign programs, it is not known.
         self.most = info.ttl or ttl
-        self.renewed = info.renewed
         self.warns = self.most / 3 if info.ttl is not None and info.renewed else 0.0
         self.expired = info.expires_at is not None and info.expires_at <= now
         if info.expires_at is not None:

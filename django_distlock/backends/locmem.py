@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from ..conf import AliasConf
 from ..core.names import key_of
-from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Note, Refusal
+from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, noted
 from .base import BaseLockBackend
 
 __all__ = ["LocMemBackend"]
@@ -117,16 +117,12 @@ class LocMemBackend(BaseLockBackend):
         now, wall = self.clock(), time.time()
         if (row.expires <= now) is not expired:
             return None
-        note = Note.loads(row.note)
-        return LockInfo(
+        return noted(
+            row.note,
             name=row.name,
-            holder=note.holder,
             fencing_token=row.token,
             acquired_at=datetime.fromtimestamp(row.acquired, UTC),
             expires_at=datetime.fromtimestamp(wall + (row.expires - now), UTC),
-            metadata=note.metadata,
-            ttl=note.ttl,
-            renewed=note.renewed,
             owner=row.owner,
         )
 

@@ -84,6 +84,7 @@ class Acquisition:
         "_me",
         "_patience",
         "_place",
+        "_renewing",
         "_started",
     )
 
@@ -117,6 +118,7 @@ class Acquisition:
                 name=name,
                 alias=lock.using,
             )
+        self._renewing = backend.conf.renew if lock.renew is UNSET else lock.renew
         owner = owner or secrets.token_bytes(16).hex()
         self._me = party()
         self._claim = Claim(name, backend.key(name), owner, ttl, self._note(name, ttl))
@@ -126,10 +128,10 @@ class Acquisition:
         return None if given is None else check_ttl(given, what="max_hold")
 
     def _note(self, name: str, ttl: float) -> str:
-        lock, conf = self._lock, self._backend.conf
-        renewed = conf.renew if lock.renew is UNSET else lock.renew
+        lock, show_caller = self._lock, self._backend.conf.show_caller
+        renewed = self._renewing
         try:
-            return this_note(lock.metadata, show_caller=conf.show_caller, ttl=ttl, renewed=renewed)
+            return this_note(lock.metadata, show_caller=show_caller, ttl=ttl, renewed=renewed)
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=lock.using
@@ -281,7 +283,7 @@ class Acquisition:
                 granted,
                 deadline=deadline,
                 acquired=backend.clock(),
-                renewing=backend.conf.renew if lock.renew is UNSET else lock.renew,
+                renewing=self._renewing,
                 max_hold=self._max_hold,
                 label=lock.label,
                 me=self._me,

@@ -232,6 +232,7 @@ def noted(
     expires_at: datetime | None,
     owner: str,
     waiters: int | None = None,
+    waiting: tuple[Holder, ...] = (),
 ) -> LockInfo:
     """Return a LockInfo that reads its note, which is most of the work, when it is asked for it."""
     info = object.__new__(LockInfo)
@@ -243,7 +244,7 @@ def noted(
     fill(info, "expires_at", expires_at)
     fill(info, "waiters", waiters)
     fill(info, "_owner", owner)
-    fill(info, "waiting", ())
+    fill(info, "waiting", waiting)
     return info
 
 

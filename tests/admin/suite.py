@@ -140,7 +140,8 @@ class ListTests(TransactionTestCase):
             entry("dead", 5, ttl=60),
             entry("ends", 5, ttl=60, renewed=False),
         ]
-        stores = [Store("x", waiting=3), Store("y", error="refused")]
+        # The first two are one store, whose waiters count once.
+        stores = [Store("x", waiting=3), Store("twin", waiting=3), Store("y", error="refused")]
         board = Board(stores, entries, entries, [], {}, at=now)
         self.assertEqual(
             [text for _, text in board.verdict()],

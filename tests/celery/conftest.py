@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery import Celery
 
 from tests.servers import Redis, chosen, databases
 
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 
 BROKERED = ("beat", "faults", "once", "pools", "run_time")
 collect_ignore = [] if "redis" in chosen() else [f"test_{each}.py" for each in BROKERED]
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    """An app whose tasks run where they are sent."""
+    made = Celery("eager", set_as_current=False)
+    made.conf.update(task_always_eager=True, task_eager_propagates=True)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")  # of the process, as the app is, which reads where it is

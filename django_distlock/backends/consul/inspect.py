@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ...core.names import unreadable
-from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note
+from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
 from .calls import Api, Talk, op
 from .holds import now_ms
 from .line import Line
@@ -31,18 +31,14 @@ def info_of(key: str, state: State, line: Line) -> LockInfo | None:
     left = line.left(key, state)
     if left is not None and left <= 0:
         return None  # whoever wants it may have it
-    note = Note.loads(record.note)
     waiters = state.waiters
-    return LockInfo(
+    return noted(
+        record.note,
         name=unreadable(record.name),
-        holder=note.holder,
         fencing_token=state.token,
         acquired_at=_EPOCH + timedelta(milliseconds=record.since),
         expires_at=_EPOCH + timedelta(milliseconds=record.at, seconds=record.ttl),
         waiters=len(waiters),
-        metadata=note.metadata,
-        ttl=note.ttl,
-        renewed=note.renewed,
         owner=record.owner,
         waiting=tuple(_holder(each.value) for each in waiters[:SHOWN]),
     )

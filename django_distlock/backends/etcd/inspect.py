@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from ...core.values import LockInfo, Note
+from ...core.values import LockInfo, Note, noted
 from . import messages
 from .asking import Operation
 from .messages import Key, contenders, key_of
@@ -79,17 +79,13 @@ def _info(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[Lock
     if ask_end:
         said = yield messages.time_to_live(holder.lease)
         expires_at = datetime.now(UTC) + timedelta(seconds=max(int(said.get("TTL", -1)), 0))
-    note = Note.loads(record.note)
-    return LockInfo(
+    return noted(
+        record.note,
         name=record.name,
-        holder=note.holder,
         fencing_token=holder.created,
         acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
         expires_at=expires_at,
         waiters=len(waiting),
-        metadata=note.metadata,
-        ttl=note.ttl,
-        renewed=note.renewed,
         owner=holder.under(root)[1],
         waiting=tuple(
             Note.loads(each.record.note).holder for each in waiting[:SHOWN] if each.record

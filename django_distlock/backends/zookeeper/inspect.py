@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ...core.names import key_of
-from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note
+from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
 from ..base import BaseLockBackend
 from .options import Facts
 from .requests import Contender, contenders, kinds, words_of
@@ -141,17 +141,13 @@ class Looking(BaseLockBackend):
 
 def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, ...]) -> LockInfo:
     name, words = words_of(data)
-    note = Note.loads(words)
-    return LockInfo(
+    return noted(
+        words,
         name=name,
-        holder=note.holder,
         fencing_token=stat.czxid,
         acquired_at=EPOCH + timedelta(milliseconds=stat.ctime),
         expires_at=None,  # when the session of its process ends, or its ttl there runs out
         waiters=len(line) - 1,
-        metadata=note.metadata,
-        ttl=note.ttl,
-        renewed=note.renewed,
         owner=line[0].owner,
         waiting=waiting,
     )

@@ -57,26 +57,17 @@ def check_options(
         if not hasattr(Task, option) and (near := get_close_matches(option, OURS, 1, 0.8)):
             raise refuse(f"locked_task has no option {option!r}: did you mean {near[0]!r}?")
     retries = on_contention == "retry" or (on_contention is None and bool(once))
-    heeded = {
-        "default": on_contention == "skip",
-        "contention_retries": retries,
-        "countdown": retries,
-        "unique_on": not named,
-        "queue_ttl": bool(once),
-        "on_duplicate": bool(once),
-        "min_hold": True,
-    }
     needs = {
-        "default": "on_contention='skip'",
-        "contention_retries": "on_contention='retry'",
-        "countdown": "on_contention='retry'",
-        "unique_on": "that no name is given",
-        "queue_ttl": "once=True",
-        "on_duplicate": "once=True",
+        "default": (on_contention == "skip", "on_contention='skip'"),
+        "contention_retries": (retries, "on_contention='retry'"),
+        "countdown": (retries, "on_contention='retry'"),
+        "unique_on": (not named, "that no name is given"),
+        "queue_ttl": (bool(once), "once=True"),
+        "on_duplicate": (bool(once), "once=True"),
     }
-    for option, value in given.items():
-        if value is not None and not heeded[option]:
-            raise refuse(f"{option} does nothing here: it needs {needs[option]}")
+    for option, (met, what) in needs.items():
+        if given[option] is not None and not met:
+            raise refuse(f"{option} does nothing here: it needs {what}")
     if once == "queued":
         running = ["default", "contention_retries", "countdown", "min_hold"]
         wrong = [option for option in running if given[option] is not None]
