@@ -11,10 +11,11 @@ from typing import Any
 from django.apps import apps
 from django.apps.config import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, register
 from django.db import connections
 
 from .backends.base import BaseLockBackend
+from .core import checking
 from .exceptions import InvalidLockBackendError
 from .fencing.fields import FenceMarkField, FencingTokenField, problem_with
 from .fencing.querysets import FencedQuerySet
@@ -30,8 +31,6 @@ __all__ = [
     "check_twins",
 ]
 
-_DOCS = "docs/reference/checks.md"
-
 
 @register("distlock")
 def check_aliases(
@@ -41,18 +40,18 @@ def check_aliases(
     try:
         aliases = list(locks)
     except InvalidLockBackendError as error:
-        return [Error(str(error), hint=f"See {_DOCS}.", id="distlock.E001")]
+        return [checking.error(str(error), hint="Correct DISTLOCKS.", id="distlock.E001")]
     found: list[CheckMessage] = []
     for alias in aliases:
         try:
             found += locks[alias].check()
         except InvalidLockBackendError as error:
-            found.append(Error(str(error), hint=f"See {_DOCS}.", id="distlock.E001"))
+            found.append(checking.error(str(error), hint="Correct DISTLOCKS.", id="distlock.E001"))
     if "default" not in aliases:
         found.append(
-            Warning(
+            checking.warning(
                 "DISTLOCKS has no alias 'default', which lock() takes when none is named.",
-                hint=f"Add one, or pass using= everywhere. See {_DOCS}.",
+                hint="Add one, or pass using= everywhere.",
                 id="distlock.W001",
             )
         )
@@ -72,9 +71,9 @@ def check_spelling(
         if (name in near or "DISTLOCK" in name) and isinstance(getattr(settings, name), Mapping)
     ]
     return [
-        Warning(
+        checking.warning(
             f"The setting {name} is not read.",
-            hint=f"Call it DISTLOCKS. See {_DOCS}.",
+            hint="Call it DISTLOCKS.",
             id="distlock.W007",
         )
         for name in meant
@@ -93,11 +92,10 @@ def check_twins(
                 backend.alias
             )
     return [
-        Warning(
+        checking.warning(
             f"DISTLOCKS {', '.join(map(repr, aliases))} are the same locks: what one of them "
             "holds, the others find held.",
-            hint="Give each a PREFIX of its own, or silence this if that is what you want. "
-            f"See {_DOCS}.",
+            hint="Give each a PREFIX of its own, or silence this if that is what you want.",
             id="distlock.W008",
         )
         for aliases in groups.values()
@@ -117,11 +115,11 @@ def check_transactions(
     for backend in _opened():
         if backend.conf.in_transaction == "allow":
             found.append(
-                Warning(
+                checking.warning(
                     f"DISTLOCKS[{backend.alias!r}] frees locks inside open transactions, and "
                     f"DATABASES {', '.join(map(repr, atomic))} wraps every view in one.",
                     hint="The next holder reads data from before the commit: set IN_TRANSACTION to "
-                    f"'hold' or 'error'. See {_DOCS}.",
+                    "'hold' or 'error'.",
                     id="distlock.W002",
                 )
             )
@@ -141,7 +139,14 @@ def check_fences(
             isinstance(manager.none(), FencedQuerySet) for manager in model._meta.managers
         )
         if wanted and (problem := problem_with(model)):
-            found.append(Error(f"{problem}.", hint=f"See {_DOCS}.", obj=model, id="distlock.E023"))
+            found.append(
+                checking.error(
+                    f"{problem}.",
+                    hint="Derive the model from FencedModel.",
+                    obj=model,
+                    id="distlock.E023",
+                )
+            )
     return found
 
 
@@ -154,10 +159,10 @@ def check_deploy(
     for backend in _opened():
         if backend.scope == "process":
             found.append(
-                Warning(
+                checking.warning(
                     f"DISTLOCKS[{backend.alias!r}] is {type(backend).__name__}, which does not "
                     "exclude other processes.",
-                    hint=f"Use a backend that all processes see. See {_DOCS}.",
+                    hint="Use a backend that all processes see.",
                     id="distlock.W010",
                 )
             )
@@ -181,9 +186,9 @@ def check_threads(
     if any(value not in ("false", "0") for value in values):
         return []
     return [
-        Warning(
+        checking.warning(
             "uWSGI runs without Python threads, so that no lock is renewed in the background.",
-            hint=f"Set 'enable-threads = true'. See {_DOCS}.",
+            hint="Set 'enable-threads = true'.",
             id="distlock.W011",
         )
     ]

@@ -191,7 +191,7 @@ def _answer(backend: BaseLockBackend, question: Callable[[BaseLockBackend], T]) 
 
 def round_trip(backend: BaseLockBackend) -> float:
     """Return the seconds that a store takes to answer one small question."""
-    backend.call("inspect", PROBE, name=PROBE)  # which may have to connect first
+    backend.call("inspect", PROBE)  # which may have to connect first
     begun = time.monotonic()
-    backend.call("inspect", PROBE, name=PROBE)
+    backend.call("inspect", PROBE)
     return time.monotonic() - begun

@@ -1,6 +1,6 @@
 """One grant of a lock in this process: its state, and what is done with it in the store.
 
-Each transition is made under the mutex of the hold; docs/explanation/architecture.md draws them.
+Each transition is made under the mutex of the hold; the page on the architecture draws them.
 """
 
 from __future__ import annotations

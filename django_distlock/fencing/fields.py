@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q
 
+from ..core import checking
 from ..core.text import shown
 from ..core.values import Claim
 from ..exceptions import FenceRejectedError, InvalidLockError
@@ -84,9 +85,9 @@ class _Kept(models.Field[Any, Any] if TYPE_CHECKING else object):  # type: ignor
         found: list[CheckMessage] = super().check(**kwargs)
         if self.null:
             found.append(
-                Error(
+                checking.error(
                     f"A {type(self).__name__} is not null.",
-                    hint="Leave null out, and run makemigrations. See docs/reference/checks.md.",
+                    hint="Leave null out, and run makemigrations.",
                     obj=self,
                     id="distlock.E026",
                 )

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.apps import apps
 from django.apps.config import AppConfig
-from django.core.checks import CheckMessage, Warning, register
+from django.core.checks import CheckMessage, register
 
+from ..core import checking
 from .fields import fields_of
 from .models import VersionedModel
 
@@ -21,11 +22,10 @@ def check_admin_forms(
 ) -> list[CheckMessage]:
     """Warn of admin classes whose options drop the version from their forms."""
     return [
-        Warning(
+        checking.warning(
             f"{type(options).__name__}.{option} drops {name!r} from the form: saving it "
             f"overwrites what others have written to {options.model._meta.label} meanwhile.",
-            hint=f"Keep {name!r} in the form, where it is a hidden input. "
-            "See docs/reference/checks.md.",
+            hint=f"Keep {name!r} in the form, where it is a hidden input.",
             obj=type(options),
             id="distlock.W021",
         )

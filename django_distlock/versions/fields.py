@@ -8,16 +8,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage
 from django.core.exceptions import FieldError, ImproperlyConfigured
 from django.db import models
 from django.db.models.query_utils import DeferredAttribute
 
+from ..core import checking
 from .forms import VersionFormField
 
 __all__ = ["VersionField", "version_field"]
 
-_DOCS = "docs/reference/checks.md"
 
 if TYPE_CHECKING:
     BigIntegerField = models.BigIntegerField[int, int]
@@ -82,18 +82,18 @@ class VersionField(BigIntegerField):
         found = super().check(**kwargs)
         if not getattr(self.model, "is_versioned", False):
             found.append(
-                Error(
+                checking.error(
                     _homeless(self),
-                    hint=f"Inherit from VersionedModel. See {_DOCS}.",
+                    hint="Inherit from VersionedModel.",
                     obj=self,
                     id="distlock.E020",
                 )
             )
         if self.null or self.primary_key or self.unique or not self.editable:
             found.append(
-                Error(
+                checking.error(
                     "A VersionField is not null, unique, a primary key or not editable.",
-                    hint=f"Leave these options out. See {_DOCS}.",
+                    hint="Leave these options out.",
                     obj=self,
                     id="distlock.E021",
                 )

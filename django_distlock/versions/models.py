@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage
 from django.db import DatabaseError, models, router, transaction
 from django.db.models.signals import post_save, pre_save
 
+from ..core import checking
 from .fields import VersionField, fields_of, version_field
 from .querysets import VersionedManager, VersionedQuerySet
 from .writing import (
@@ -24,8 +25,6 @@ from .writing import (
 )
 
 __all__ = ["VersionedModel"]
-
-_DOCS = "docs/reference/checks.md"
 
 
 class VersionedModel(models.Model):
@@ -110,9 +109,9 @@ class VersionedModel(models.Model):
         found = super().check(**kwargs)
         if len(fields_of(cls)) != 1:
             found.append(
-                Error(
+                checking.error(
                     f"A VersionedModel has one VersionField, not {len(fields_of(cls))}.",
-                    hint=f"Declare one in the model or in one of its bases. See {_DOCS}.",
+                    hint="Declare one in the model or in one of its bases.",
                     obj=cls,
                     id="distlock.E022",
                 )
@@ -120,11 +119,11 @@ class VersionedModel(models.Model):
         for manager in (cls._default_manager, cls._base_manager):
             if not isinstance(manager.get_queryset(), VersionedQuerySet):
                 found.append(
-                    Warning(
+                    checking.warning(
                         f"The manager {manager.name!r} writes without raising the version, so the "
                         "change is not noticed.",
                         hint="Derive its queryset from VersionedQuerySet, and put VersionedModel "
-                        f"first among the bases. See {_DOCS}.",
+                        "first among the bases.",
                         obj=cls,
                         id="distlock.W020",
                     )

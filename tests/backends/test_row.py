@@ -40,6 +40,7 @@ def test_sqlite_is_refused_at_check_and_at_first_use(name: str) -> None:
         (found,) = locks["rows"].check()
         assert (found.id, "no row locks" in found.msg) == ("distlock.E006", True)
         assert "TableBackend" in str(found.hint)
+        assert "distlock.W009" in [each.id for each in locks["rows"].check_deploy()]
         for use in (lock(name, using="rows").acquire, lock(name, using="rows").locked):
             with pytest.raises(InvalidLockBackendError, match=r"no row locks.*TableBackend"):
                 use()
@@ -52,6 +53,7 @@ def test_mysql_is_refused_at_first_use(store: str, name: str) -> None:
     settings["ENGINE"] = "tests.backends.engines.plain_mysql"
     with database_alias("foreign", settings), row_alias("rows", "foreign"):
         assert check("rows", "foreign") == []
+        assert [each.id for each in locks["rows"].check_deploy()] == ["distlock.W009"]
         why = r"'foreign' is MySQL, which has no SET STATEMENT.*not been run on MySQL.*TableBackend"
         for use in (lock(name, using="rows").acquire, lock(name, using="rows").locked):
             with pytest.raises(InvalidLockBackendError, match=why):

@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 
 from django_distlock import Lease, LockBackendError, LockNotAcquiredError, lock, locks
 from django_distlock.core.values import Claim, Note, Refusal
+from tests.backends.rowlocks import row_alias
 from tests.backends.tools import (
     SERVERS,
     Cell,
@@ -209,6 +210,17 @@ def test_a_missing_table_says_migrate(store: str, name: str, tmp_path: Path) -> 
             list(locks[alias].held())
         with pytest.raises(LockBackendError, match=says_migrate):
             lock(name, using=alias).locked()
+        # `migrate` runs the checks before it makes the table, so that only --deploy asks.
+        assert "distlock.W009" not in [each.id for each in locks[alias].check()]
+        (found,) = [each for each in locks[alias].check_deploy() if each.id == "distlock.W009"]
+        assert re.search(says_migrate, found.msg)
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_a_missing_table_of_row_locks_is_told_in_production(store: str, tmp_path: Path) -> None:
+    settings = empty_database(store, "unmigrated3", tmp_path)
+    with database_alias("own", settings), row_alias("rows", "own"):
+        assert [each.id for each in locks["rows"].check_deploy()] == ["distlock.W009"]
 
 
 @pytest.mark.parametrize("store", SERVERS)

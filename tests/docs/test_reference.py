@@ -29,6 +29,8 @@ from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
 from django_distlock.conf import IN_TRANSACTION, AliasConf
+from django_distlock.core import checking
+from django_distlock.core.documentation import SITE
 from django_distlock.testing import pytest_plugin
 from tests.docs.pages import ROOT, Page
 
@@ -163,6 +165,32 @@ def test_every_check_is_explained() -> None:
     for identity in explained:
         section = page.text.split(f"### {identity}\n")[1].split("\n#")[0]
         assert "*Remedy:*" in section, identity
+
+
+def test_every_hint_leads_to_its_section() -> None:
+    """Follow the address at the end of a hint, as the site has its pages and anchors."""
+    for message in (
+        checking.error("x", hint="Do.", id="distlock.E001"),
+        checking.warning("x", hint="Do.", id="distlock.W007"),
+        checking.info("x", hint="Do.", id="distlock.I001"),
+    ):
+        said, _, address = str(message.hint).partition(" See ")
+        path, _, anchor = address.removeprefix(SITE).partition(".html#")
+        headings = (ROOT / "docs" / f"{path}.md").read_text(encoding="utf-8")
+        assert said == "Do."
+        assert f"### {message.id}\n" in headings
+        assert anchor == str(message.id).lower().replace(".", "-")
+    made = re.compile(r"(?<!checking\.)\b(Error|Warning|Info|CheckMessage)\(")
+    by_hand = [
+        path
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "checking.py"
+        and "core.checks import" in (text := path.read_text(encoding="utf-8"))
+        and made.search(text)
+    ]
+    assert by_hand == [], "made without the address of their sections"
+    local = [path for path in PACKAGE.rglob("*.py") if re.search(r"\bdocs/\w", path.read_text())]
+    assert local == [], "the documentation is not installed"
 
 
 def test_every_logger_is_explained() -> None:

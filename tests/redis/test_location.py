@@ -249,3 +249,30 @@ def test_aliases_of_one_redis_are_cleaned_together(server: Redis, opened: Opener
     one, two = opened(server.url(), prefix="a"), opened(server.url(), prefix="b")
     assert one.cleaned_with() == two.cleaned_with()
     assert one.cleaned_with() != opened(server.url(1)).cleaned_with()
+
+
+@pytest.mark.parametrize(
+    ("caches", "location", "named"),
+    [
+        ({"default": 4, "other": 5}, "redis://{host}/4", "'default'"),
+        ({"default": 4, "other": 4}, "redis://{host}/4", "'default', 'other'"),
+        ({"default": 4}, "default", "'default'"),
+        ({"default": 4, "locks": 5}, "locks", ""),
+        ({"default": 4, "locks": 4}, "locks", "'default'"),
+        ({"default": 4}, "redis://{host}/5", ""),
+    ],
+)
+def test_a_cache_in_the_database_of_the_locks_is_warned_of(
+    server: Redis, opened: Opener, caches: dict[str, int], location: str, named: str
+) -> None:
+    kinds = ("django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache")
+    for kind in kinds:
+        given: dict[str, Any] = {
+            alias: {"BACKEND": kind, "LOCATION": server.url(number)}
+            for alias, number in caches.items()
+        } | {"in memory": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+        with override_settings(CACHES=given):
+            host = server.url(0).rpartition("/")[0].removeprefix("redis://")
+            found = opened(location.format(host=host)).check_deploy()
+        assert [each.id for each in found] == (["distlock.W014"] if named else [])
+        assert all(f"the cache {named}, whose clear()" in each.msg for each in found)

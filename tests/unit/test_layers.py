@@ -14,8 +14,8 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
-    {"core.text", "core.descriptors", "core.threads", "core.system"},
-    {"core.fork"},
+    {"core.text", "core.descriptors", "core.threads", "core.system", "core.documentation"},
+    {"core.fork", "core.checking"},
     {"core.values"},
     {"exceptions", "core.clock", "signals", "core.backoff", "core.loops"},
     {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},
@@ -63,7 +63,7 @@ FOLDERS = {"core", "fencing"}
 
 PURE = {
     "core.text", "core.backoff", "core.values", "core.loops", "core.clock",
-    "core.flow", "core.durations", "core.names", "core.cleaning",
+    "core.flow", "core.durations", "core.names", "core.cleaning", "core.documentation",
 }  # fmt: skip
 """No Django: values, and algorithms that are told everything."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.checks import CheckMessage, Warning
+from django.core.checks import CheckMessage
 
 from ...conf import AliasConf
+from ...core import checking
 
 __all__ = ["check"]
-
-_DOCS = "docs/reference/checks.md"
 
 
 def check(alias: str, conf: AliasConf, opts: Mapping[str, Any], delay: float) -> list[CheckMessage]:
@@ -20,11 +19,11 @@ def check(alias: str, conf: AliasConf, opts: Mapping[str, Any], delay: float) ->
     if not named or delay >= conf.ttl:
         return []
     return [
-        Warning(
+        checking.warning(
             f"DISTLOCKS[{alias!r}]: a session ends with its {named[0]}, but LOCK_DELAY "
             f"({delay:g} s) is shorter than TTL ({conf.ttl:g} s).",
             hint="The next holder may be granted the lock while the one before still counts on "
-            f"it: make LOCK_DELAY as long as the TTL, up to 60. See {_DOCS}.",
+            "it: make LOCK_DELAY as long as the TTL, up to 60.",
             id="distlock.W018",
         )
     ]

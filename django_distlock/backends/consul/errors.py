@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.documentation import page
 from ...http import HttpError
 from .calls import ConsulError
 
@@ -18,7 +19,7 @@ def remedy(error: Exception, where: str) -> str:
     if error.status in (401, 403) or "acl not found" in said or "permission denied" in said:
         return (
             "Give OPTIONS['TOKEN'] a policy with key_prefix write on what ROOT says, and session "
-            "write on the agent's node (docs/howto/use-consul.md)"
+            f"write on the agent's node; see {page('howto/use-consul')}"
         )
     if "no cluster leader" in said or error.passing:
         return f"{where} has no leader just now: look at consul operator raft list-peers"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage
 
+from ...core import checking
 from ...http import Endpoint, Http, HttpError, Request
 from .errors import error_of
 from .options import Located
 
 __all__ = ["check_deploy"]
 
-_DOCS: Final = "docs/reference/checks.md"
 LIMIT: Final = 2.0  # seconds that a check waits for a server
 _HERE: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -23,9 +23,9 @@ def check_deploy(alias: str, located: Located, *, login: bool) -> list[CheckMess
     plain = [each for each in located.endpoints if not each.tls and each.host not in _HERE]
     if login and plain:
         found.append(
-            Warning(
+            checking.warning(
                 f"DISTLOCKS[{alias!r}] sends its password to {plain[0]} in plain text.",
-                hint=f"Use https, with CA_FILE in OPTIONS. See {_DOCS}.",
+                hint="Use https, with CA_FILE in OPTIONS.",
                 id="distlock.W041",
             )
         )
@@ -36,10 +36,10 @@ def check_deploy(alias: str, located: Located, *, login: bool) -> list[CheckMess
             cluster, members = _members(endpoint, located)
         except HttpError as error:
             found.append(
-                Warning(
+                checking.warning(
                     f"DISTLOCKS[{alias!r}]: {endpoint} could not be asked for its "
                     f"cluster's members: {error}.",
-                    hint=f"Run the check where it can be reached. See {_DOCS}.",
+                    hint="Run the check where it can be reached.",
                     id="distlock.W040",
                 )
             )
@@ -48,18 +48,17 @@ def check_deploy(alias: str, located: Located, *, login: bool) -> list[CheckMess
     if len(clusters) > 1:
         one, other, *_ = clusters.values()
         found.append(
-            Error(
+            checking.error(
                 f"DISTLOCKS[{alias!r}]: {one} and {other} are of different clusters.",
-                hint="They know nothing of each other's locks: name the members of one cluster. "
-                f"See {_DOCS}.",
+                hint="They know nothing of each other's locks: name the members of one cluster.",
                 id="distlock.E040",
             )
         )
     elif members > 1 and len(located.endpoints) == 1:
         found.append(
-            Warning(
+            checking.warning(
                 f"DISTLOCKS[{alias!r}] names one of {members} members of its etcd.",
-                hint=f"Name the others in LOCATION, too: it may be down. See {_DOCS}.",
+                hint="Name the others in LOCATION, too: it may be down.",
                 id="distlock.W042",
             )
         )

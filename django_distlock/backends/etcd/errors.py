@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from ...core.documentation import page
 from ...http import Answer, HttpError
 
 __all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
@@ -80,14 +81,15 @@ def remedy(error: Exception, where: str) -> str:
         if "CommonName" in said:
             return (
                 f"{where} takes no client certificate with a CommonName beside USER and PASSWORD "
-                "at its JSON gateway: use a certificate without one (docs/howto/use-etcd.md)"
+                "at its JSON gateway: use a certificate without one; see "
+                f"{page('howto/use-etcd')}"
             )
         if error.code == UNAUTHENTICATED or "authentication failed" in said or "user name" in said:
             return f"Look at USER and PASSWORD in OPTIONS, which {where} does not accept"
         if error.code == 7:
             return (
-                f"Grant the user of {where} the role to read and write the keys under ROOT "
-                "(docs/howto/use-etcd.md)"
+                f"Grant the user of {where} the role to read and write the keys under ROOT; see "
+                f"{page('howto/use-etcd')}"
             )
         if "space exceeded" in said:
             return f"The database of {where} is full: compact and defragment it, disarm its alarm"

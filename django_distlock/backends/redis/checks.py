@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage
 
+from ...core import checking
 from .clients import Client
-from .location import Place
+from .location import Place, caches_beside
 
-__all__ = ["LIMIT", "check_deploy", "info"]
+__all__ = ["LIMIT", "check_caches", "check_deploy", "info"]
 
-_DOCS = "docs/reference/checks.md"
 LIMIT = 2.0  # seconds that a check waits for the server
 
 
@@ -21,21 +21,36 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
     from redis.exceptions import RedisError
 
     where = f"DISTLOCKS[{alias!r}]: {place.shown}"
-    found: list[CheckMessage] = []
+    found = check_caches(alias, place)
     try:
         for node in client.nodes(LIMIT):
             where = f"DISTLOCKS[{alias!r}]: {node.place.shown}"
             found += _judged(where, {**info(node, "memory"), **info(node, "replication")})
     except RedisError as error:
         found.append(
-            Warning(
+            checking.warning(
                 f"{where} could not be asked how it is set up: {error}.",
-                hint="Run the check where it can be reached, as a user that may run INFO. "
-                f"See {_DOCS}.",
+                hint="Run the check where it can be reached, as a user that may run INFO.",
                 id="distlock.W013",
             )
         )
     return found
+
+
+def check_caches(alias: str, place: Place) -> list[CheckMessage]:
+    """Return a warning when a cache is in the database of the locks."""
+    names = caches_beside(place)
+    if not names:
+        return []
+    return [
+        checking.warning(
+            f"DISTLOCKS[{alias!r}]: {place.shown} has its locks in the database of the cache "
+            f"{', '.join(map(repr, names))}, whose clear() deletes them all.",
+            hint="Give the locks a database of their own, by a URL or another alias of CACHES; "
+            "silence this if no program clears that cache.",
+            id="distlock.W014",
+        )
+    ]
 
 
 def _judged(where: str, facts: Mapping[str, str]) -> list[CheckMessage]:
@@ -44,18 +59,18 @@ def _judged(where: str, facts: Mapping[str, str]) -> list[CheckMessage]:
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction" and facts.get("maxmemory", "0") != "0":
         found.append(
-            Warning(
+            checking.warning(
                 f"{where} evicts keys when its memory is full (maxmemory-policy {policy}).",
                 hint="A lock that is evicted is free while its holder works: give locks a server "
-                f"with the policy noeviction. See {_DOCS}.",
+                "with the policy noeviction.",
                 id="distlock.W012",
             )
         )
     if facts.get("role") == "slave":
         found.append(
-            Error(
+            checking.error(
                 f"{where} is a replica, which cannot be written.",
-                hint=f"Name the master, or SENTINELS that know it. See {_DOCS}.",
+                hint="Name the master, or SENTINELS that know it.",
                 id="distlock.E024",
             )
         )

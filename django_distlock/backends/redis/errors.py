@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...core.documentation import page
+
 __all__ = ["is_conflict", "is_passing", "remedy"]
 
 # What servers say while a replica takes over, or a slot is moved.
@@ -45,7 +47,7 @@ def remedy(error: Exception, where: str) -> str:
     if isinstance(error, kinds.NoPermissionError) or code == "NOPERM":
         return (
             f"Allow the user of {where} the keys ~*distlock:1:* and the commands that the locks "
-            "use (docs/howto/use-redis.md)"
+            f"use; see {page('howto/use-redis')}"
         )
     if isinstance(error, kinds.ReadOnlyError) or code == "READONLY":
         return f"{where} is a replica, which cannot be written: locks need the master"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.core.cache.backends.base import InvalidCacheBackendError
 
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["PROTOCOL", "Place", "locate", "locate_all", "require_redis"]
+__all__ = ["PROTOCOL", "Place", "caches_beside", "locate", "locate_all", "require_redis"]
 
 PROTOCOL = "distlock:1"
 """What every key begins with: the number is that of how the keys are read and written."""
@@ -76,6 +77,11 @@ class Place:
         host = str(self.facts.get("host") or "localhost").lower()
         loopback = host in ("localhost", "::1") or host.startswith("127.")
         return ("localhost" if loopback else host, int(self.facts.get("port") or 6379))
+
+    @property
+    def database(self) -> int:
+        """The number of the database on the server."""
+        return int(self.facts.get("db") or 0)
 
     def connection(self, limit: float) -> Any:
         """Return a connection that is not open yet, and waits up to ``limit`` for anything."""
@@ -313,6 +319,24 @@ def _of_cache(where: str, location: str) -> Place:
     )
     how = dict(manager.sentinel_kwargs)
     return Place(shown, base, given, kind, (hosts, pool.service_name, how))
+
+
+def caches_beside(place: Place) -> list[str]:
+    """Return the aliases of CACHES in the database of a place, but for one that it alone names.
+
+    An alias other than ``"default"`` that is the LOCATION itself may be there for locks alone.
+    """
+    if place.nodes:
+        return []  # no cache is on a cluster as a whole
+    found = []
+    for alias in caches.settings:
+        if alias != "default" and place.shown == f"CACHES[{alias!r}]":
+            continue
+        with suppress(InvalidLockBackendError):  # a cache elsewhere
+            cache = _of_cache("", alias)
+            if (cache.server, cache.database) == (place.server, place.database):
+                found.append(alias)
+    return found
 
 
 def _pool_of(cache: Any) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage
 
+from ...core import checking
 from ..redis import checks
 from ..redis.clients import NodeClient
 from ..redis.location import Place
@@ -30,10 +31,9 @@ def check_deploy(alias: str, places: Iterable[Place]) -> list[CheckMessage]:
             client.close()
         if server in known:
             found.append(
-                Error(
+                checking.error(
                     f"DISTLOCKS[{alias!r}]: {known[server]} and {place.shown} are one server.",
-                    hint="Its failure would cost two votes: name independent servers. "
-                    "See docs/reference/checks.md.",
+                    hint="Its failure would cost two votes: name independent servers.",
                     id="distlock.E025",
                 )
             )

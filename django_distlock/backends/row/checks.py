@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage
 from django.db import connections
 
+from ...core import checking
 from ..table.checks import check as check_table
 
 __all__ = ["check", "no_mysql", "no_row_locks", "permission", "pooler", "refusal"]
 
-_DOCS = "docs/reference/checks.md"
 _INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
 
 
@@ -67,17 +67,17 @@ def check(alias: str, database: str) -> list[CheckMessage]:
     """Return the messages for ``alias`` on the DATABASES alias ``database``."""
     connection = connections[database]
     if connection.vendor not in ("postgresql", "mysql"):
-        hint = f"{_INSTEAD}, or the version backend. See {_DOCS}."
-        return [Error(refusal(alias, database), hint=hint, id="distlock.E006")]
+        hint = f"{_INSTEAD}, or the version backend."
+        return [checking.error(refusal(alias, database), hint=hint, id="distlock.E006")]
     found = check_table(alias, database, "portable", model="rowlock")
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         found.append(
-            Warning(
+            checking.warning(
                 f"DISTLOCKS[{alias!r}]: LOCATION {database!r} has DISABLE_SERVER_SIDE_CURSORS, as "
                 "for a pooler in transaction mode.",
                 hint="A row lock is an open transaction: it keeps one of the pooler's connections "
                 "to the server for as long as it is held or waited for. Give the locks an alias "
-                f"of DATABASES that goes past the pooler, or use the table backend. See {_DOCS}.",
+                "of DATABASES that goes past the pooler, or use the table backend.",
                 id="distlock.W005",
             )
         )

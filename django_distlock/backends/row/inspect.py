@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -15,6 +16,7 @@ from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
 from ..table import errors
+from ..table.checks import check_deploy
 from ..table.located import InDatabase, moment
 from ..table.options import whole_number
 from . import checks
@@ -139,3 +141,6 @@ class Looks(InDatabase):
 
     def check(self) -> list[CheckMessage]:
         return checks.check(self.alias, self.database)
+
+    def check_deploy(self) -> list[CheckMessage]:
+        return check_deploy(self.alias, self.database, partial(self.call, "inspect"))

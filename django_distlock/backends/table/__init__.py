@@ -288,7 +288,7 @@ class TableBackend(InDatabase):
         return checks.check(self.alias, self.database, sql, schema=schema)
 
     def check_deploy(self) -> list[CheckMessage]:
-        return checks.check_deploy(self.alias, self.database)
+        return checks.check_deploy(self.alias, self.database, partial(self.call, "inspect"))
 
     def close_thread(self) -> None:
         close_connections()

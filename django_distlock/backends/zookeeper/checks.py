@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from django.core.checks import CheckMessage, Warning
+from django.core.checks import CheckMessage
 
+from ...core import checking
 from .errors import NoAnswerError
 from .options import Facts
 from .requests import kinds
@@ -11,7 +12,6 @@ from .session import Session
 
 __all__ = ["check_deploy"]
 
-_DOCS = "docs/reference/checks.md"
 LIMIT = 5.0  # seconds that a check waits for the servers
 
 
@@ -25,28 +25,28 @@ def check_deploy(alias: str, facts: Facts, session: Session) -> list[CheckMessag
     except (KazooException, NoAnswerError, OSError) as error:
         said = str(error) or type(error).__name__
         return [
-            Warning(
+            checking.warning(
                 f"{where} could not be asked how it is set up: {said}.",
-                hint=f"Run the check where it can be reached, as the user of AUTH. See {_DOCS}.",
+                hint="Run the check where it can be reached, as the user of AUTH.",
                 id="distlock.W030",
             )
         ]
     found: list[CheckMessage] = []
     if abs(session.timeout - facts.timeout) > 0.01:
         found.append(
-            Warning(
+            checking.warning(
                 f"{where} keeps sessions for {session.timeout:g} s, not for the {facts.timeout:g} "
                 "s of SESSION_TIMEOUT.",
                 hint="The servers allow 2 to 20 of their ticks (minSessionTimeout, "
-                f"maxSessionTimeout): ask for what they allow. See {_DOCS}.",
+                "maxSessionTimeout): ask for what they allow.",
                 id="distlock.W031",
             )
         )
     if "," not in facts.hosts:
         found.append(
-            Warning(
+            checking.warning(
                 f"{where} is one server: when it is down there are no locks.",
-                hint=f"Name all servers of the cluster, three or five. See {_DOCS}.",
+                hint="Name all servers of the cluster, three or five.",
                 id="distlock.W032",
             )
         )
