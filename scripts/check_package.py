@@ -1,6 +1,7 @@
-"""Build the wheel, check what it holds, and use it in a clean environment as a new user does.
+"""Build sdist and wheel, check what they hold, and use the wheel in a clean environment.
 
-Needs the module ``build``. Works in a temporary folder.
+Needs the module ``build``. Works in a temporary folder. With ``--release`` it refuses an address of
+the documentation that is reserved for examples: it has to be replaced before anything is published.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
@@ -24,6 +26,9 @@ ESSENTIAL = {
     f"{PACKAGE}/{path}"
     for path in ("__init__.py", "py.typed", "migrations/__init__.py", "migrations/0001_initial.py")
 }
+# Packed beside the package, so that who has the sdist alone can test it and read about it.
+BESIDE = ("tests", "docs", "testproject", "benchmarks", "scripts")
+PLACEHOLDER = ".example/"
 # The drivers of stores, and pytest: the app must work where none is installed.
 ABSENT = (
     "psycopg", "psycopg2", "MySQLdb", "redis", "kazoo", "h11", "celery", "prometheus_client",
@@ -66,11 +71,30 @@ def run(*command: str, cwd: Path) -> None:
     subprocess.run(command, check=True, cwd=cwd, env=clean)
 
 
-def build(folder: Path) -> Path:
-    """Return the wheel, built by way of an sdist so that what the sdist lacks is noticed, too."""
+def build(folder: Path) -> tuple[Path, Path]:
+    """Return the sdist and the wheel, which is built from it: what the sdist lacks is noticed."""
     run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT), cwd=folder)
+    (sdist,) = folder.glob("*.tar.gz")
     (wheel,) = folder.glob("*.whl")
-    return wheel
+    return sdist, wheel
+
+
+def compare_sdist(sdist: Path) -> None:
+    """Compare the sdist's files with those that git keeps, but for what is about git and CI."""
+    with tarfile.open(sdist) as archive:
+        files = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    kept = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    wanted = {path for path in kept if path not in (".gitignore", ".ci/run")}
+    generated = {"PKG-INFO", *(path for path in files if ".egg-info/" in path)}
+    problems = {
+        "missing in the sdist": wanted - files,
+        "too much in the sdist": files - wanted - generated,
+        "gone": {folder for folder in BESIDE if not any(p.startswith(folder) for p in files)},
+    }
+    if any(problems.values()):
+        raise WrongPackage(_lines(problems.items()))
 
 
 def compare(packed: set[str], wanted: set[str]) -> None:
@@ -85,14 +109,18 @@ def compare(packed: set[str], wanted: set[str]) -> None:
 
 
 def describe(metadata: Message) -> None:
-    """Check what the wheel says of itself: one dependency, a README, a licence."""
+    """Check what the wheel says of itself: one dependency, a README, a licence, addresses."""
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     problems = {
         "Requires-Dist": set(needed) - {"Django>=5.2"},
         "Requires-Python": {str(metadata["Requires-Python"])} - {">=3.11"},
         "License-Expression": {str(metadata["License-Expression"])} - {"BSD-3-Clause"},
         "License-File": {"LICENSE"} - set(metadata.get_all("License-File", [])),
+        "Project-URL": {"Documentation", "Changelog"}
+        - {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])},
     }
+    if "--release" in sys.argv and PLACEHOLDER in str(metadata.get_all("Project-URL")):
+        raise WrongPackage("The address of the documentation is still the placeholder")
     if any(problems.values()):
         raise WrongPackage(_lines(problems.items()))
     body = metadata.get_payload()
@@ -128,7 +156,7 @@ def main() -> None:
     """Run the check; end with an error that says what is wrong."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wheel = build(folder)
+        sdist, wheel = build(folder)
         with zipfile.ZipFile(wheel) as archive:
             packed = {path for path in archive.namelist() if ".dist-info/" not in path}
             (about,) = (path for path in archive.namelist() if path.endswith("/METADATA"))
@@ -136,6 +164,7 @@ def main() -> None:
         files = (path for path in (ROOT / PACKAGE).rglob("*") if path.is_file())
         wanted = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
         try:
+            compare_sdist(sdist)
             compare(packed, wanted)
             describe(metadata)
         except WrongPackage as error:

@@ -37,9 +37,7 @@ class PlotError(RuntimeError):
 def get_ready(folder: Path) -> None:
     """Raise PlotError unless there is what draws, and the folder: before anything is measured."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError(
-            "Plots need matplotlib, of the extra `bench`: pip install 'django-distlock[bench]'"
-        )
+        raise PlotError("Plots need matplotlib, of the group `bench`: pip install --group bench")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

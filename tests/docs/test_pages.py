@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
+from django_distlock.core.documentation import SITE
 from tests.docs.pages import ROOT, Block, Page, pages
 
 PLANNED = re.compile(r"\b(semaphores?)\b", re.I)
@@ -155,6 +156,15 @@ def test_the_readme_is_short_and_names_every_dependency() -> None:
     }
     said = readme.text[readme.text.index("## Dependencies") :]
     assert {name for name in needed if f"**{name.lower()}**" not in said.lower()} == set()
+
+
+def test_the_address_of_the_documentation_is_written_twice_alike() -> None:
+    """The package's metadata cannot take it from the module that the hints take it from."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    urls = [line.split(" = ") for line in setup["metadata"]["project_urls"].split("\n") if line]
+    assert dict(urls)["Documentation"] == SITE
+    assert all(url.startswith(SITE) for _, url in urls)
 
 
 def test_the_two_commands_are_in_the_readme() -> None:

@@ -1,8 +1,8 @@
 """The suite that every backend of django-distlock has to pass, and a backend of yours can.
 
-It needs pytest (``pip install django-distlock[test]``), and Django set up before the test module
-is imported, as pytest-django does or ``django.setup()`` in a ``conftest.py``. Where ``DISTLOCKS``
-has the alias ``"mine"``, this module is the whole suite:
+It needs pytest (``pip install django-distlock[contract]``), and Django set up before the test
+module is imported, as pytest-django does or ``django.setup()`` in a ``conftest.py``. Where
+``DISTLOCKS`` has the alias ``"mine"``, this module is the whole suite:
 
     from django_distlock.testing.contract import LockBackendContract
 
@@ -35,7 +35,7 @@ try:
     import pytest
 except ImportError as error:
     raise ImportError(
-        "The contract suite needs pytest: pip install django-distlock[test]"
+        "The contract suite needs pytest: pip install django-distlock[contract]"
     ) from error
 
 # Before the parts are imported, so that their failing asserts show the values.
