@@ -60,6 +60,7 @@ LONG = (
     "tests/backends/test_fork.py",
     "tests/browser/",
     "tests/celery/test_beat.py",
+    "tests/celery/test_brokers.py",
     "tests/celery/test_faults.py",
     "tests/celery/test_once.py",
     "tests/celery/test_pools.py",

@@ -13,15 +13,23 @@ if not apps.ready:  # in a worker
     django.setup()
 
 BROKER = os.environ.get("DISTLOCK_TEST_BROKER", "redis://127.0.0.1:1/0")
+FOLDER = os.environ.get("DISTLOCK_TEST_FOLDER")
+CARRIER = "filesystem://" if FOLDER else os.environ.get("DISTLOCK_TEST_CARRIER", BROKER)
+"""What carries the messages; results, and what tests and tasks tell each other, go by BROKER."""
 
-app = Celery("distlock-tests", broker=BROKER, backend=BROKER, include=["tests.celery.tasks"])
+app = Celery("distlock-tests", broker=CARRIER, backend=BROKER, include=["tests.celery.tasks"])
 app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_transport_options={
-        "visibility_timeout": int(os.environ.get("DISTLOCK_TEST_VISIBILITY", "600"))
-    },
+        "data_folder_in": FOLDER,
+        "data_folder_out": FOLDER,
+        "control_folder": f"{FOLDER}/control",
+    }
+    if FOLDER
+    else {"visibility_timeout": int(os.environ.get("DISTLOCK_TEST_VISIBILITY", "600"))},
     task_publish_retry=False,
     worker_prefetch_multiplier=1,
+    worker_cancel_long_running_tasks_on_connection_loss=True,  # as Celery asks for, by a warning
     result_expires=600,
 )
 

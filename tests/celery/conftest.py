@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.celery.board import Board
     from tests.celery.workers import Worker
 
-BROKERED = ("beat", "faults", "once", "pools", "run_time")
+BROKERED = ("beat", "brokers", "faults", "once", "pools", "run_time")
 collect_ignore = [] if "redis" in chosen() else [f"test_{each}.py" for each in BROKERED]
 
 
