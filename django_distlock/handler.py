@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from .backends.base import BaseLockBackend
 from .conf import DEFAULTS, parse
 from .core import fork, registry
 from .core.fork import after_fork, park
+from .core.threads import Mutex
 from .core.watchdog import worker_of
 from .core.worker import LAST
 from .exceptions import InvalidLockBackendError
@@ -43,7 +43,7 @@ class LockHandler(_Handler):
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
         self._backends: dict[str, BaseLockBackend] = {}
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
 
     def configure_settings(self, settings: Any) -> dict[str, Any]:
         if settings is None:
@@ -138,7 +138,7 @@ class LockHandler(_Handler):
 
     def forget_parent(self) -> None:
         """Drop, in a forked child, what belongs to the parent; aliases are opened again."""
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         park(*self._backends.values())
         self._backends.clear()
 

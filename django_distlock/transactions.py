@@ -23,6 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .core.descriptors import descriptor_of, mute
 from .core.fork import after_fork
+from .core.threads import Mutex
 from .core.worker import events
 
 __all__ = [
@@ -214,7 +215,7 @@ class Ending:
         self._here = here
         self._elsewhere = elsewhere
         self._told = False
-        self._mutex = threading.RLock()  # a finalizer may run on a thread that is inside
+        self._mutex = Mutex()  # a finalizer may run on a thread that is inside
         self._thread = threading.get_ident()
         # Those of the same transactions together: they end together, and are looked at once.
         self._place = tuple((id(b.connection), id(b.atomic), b.savepoint) for b in blocks)

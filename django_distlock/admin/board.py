@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from django.utils.formats import localize
+from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -130,15 +132,15 @@ class Board:
                 told.append(("down", _("%(alias)s is down") % {"alias": store.alias}))
         if late:
             text = ngettext("%(n)s missed a renewal", "%(n)s missed a renewal", late)
-            told.append(("warn", text % {"n": late}))
+            told.append(("warn", text % {"n": localize(late)}))
         if old:
             text = ngettext(
                 "%(n)s held for more than 5 minutes", "%(n)s held for more than 5 minutes", old
             )
-            told.append(("old", text % {"n": old}))
+            told.append(("old", text % {"n": localize(old)}))
         if self.waiting:
             text = ngettext("%(n)s waiting", "%(n)s waiting", self.waiting)
-            told.append(("waiting", text % {"n": self.waiting}))
+            told.append(("waiting", text % {"n": localize(self.waiting)}))
         return told
 
     def row(self, entry: Entry) -> Row:
@@ -261,7 +263,7 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
     if info.expires_at is not None:
         seconds = (info.expires_at - now).total_seconds()
         left = duration(seconds) if seconds > 0 else _ago(-seconds)
-    since = f"{info.acquired_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    since = f"{localtime(info.acquired_at):%Y-%m-%d %H:%M:%S %Z}"
     known = [
         (_("Lock"), shown(info.name, 10_000)),
         (_("Alias"), f"{entry.alias} ({entry.technique})"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
+from django.utils.formats import localize
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -242,26 +244,27 @@ def _url_name(name: str) -> str:
 
 
 def _found(asked: Asked, page: Page, board: Board) -> str:
+    held, found = localize(board.held), localize(page.found)
     if not asked.filtered and board.down:
         return ngettext(
             "%(held)s lock in %(read)s of %(stores)s stores; %(down)s could not be read",
             "%(held)s locks in %(read)s of %(stores)s stores; %(down)s could not be read",
             board.held,
         ) % {
-            "held": board.held,
+            "held": held,
             "read": len(board.stores) - board.down,
             "stores": len(board.stores),
             "down": board.down,
         }
     if not asked.filtered:
         return ngettext("%(held)s lock is held", "%(held)s locks are held", board.held) % {
-            "held": board.held
+            "held": held
         }
     if asked.expired:
         return ngettext(
             "%(found)s lease has expired", "%(found)s leases have expired", page.found
-        ) % {"found": page.found}
-    return _("%(found)s of %(held)s locks") % {"found": page.found, "held": board.held}
+        ) % {"found": found}
+    return _("%(found)s of %(held)s locks") % {"found": found, "held": held}
 
 
 def _column(asked: Asked, name: str) -> dict[str, Any]:
@@ -278,8 +281,13 @@ def _column(asked: Asked, name: str) -> dict[str, Any]:
     }
 
 
-def _numbers(asked: Asked, page: Page) -> Sequence[tuple[int, str]]:
-    """Return the pages to link to: the first, the last, and those around this one."""
+def _numbers(asked: Asked, page: Page) -> Sequence[tuple[int | None, str]]:
+    """Return the pages to link to: the first, the last, those around this one; None is a gap."""
     near = range(page.number - 2, page.number + 3)
     wanted = sorted({1, page.count, *(each for each in near if 1 <= each <= page.count)})
-    return [(each, asked.query(p=each)) for each in wanted]
+    found: list[tuple[int | None, str]] = []
+    for before, each in pairwise([0, *wanted]):
+        if each > before + 1:
+            found.append((None, ""))
+        found.append((each, asked.query(p=each)))
+    return found

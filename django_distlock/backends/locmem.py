@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import ClassVar
 
 from ..conf import AliasConf
 from ..core.names import key_of
+from ..core.threads import Mutex
 from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal, noted
 from .base import BaseLockBackend
 
@@ -31,7 +31,7 @@ class _Space:
     """The locks of one LOCATION. Released rows go; the highest token of all stays."""
 
     def __init__(self) -> None:
-        self.mutex = threading.RLock()
+        self.mutex = Mutex()
         self.rows: dict[str, _Row] = {}
         self.top = 0
 
@@ -142,5 +142,5 @@ class LocMemBackend(BaseLockBackend):
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._space.mutex = threading.RLock()
+        self._space.mutex = Mutex()
         self._space.rows.clear()

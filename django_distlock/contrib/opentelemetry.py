@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable
 from django.core.exceptions import ImproperlyConfigured
 
 from .. import __version__
+from ..core.threads import Mutex
 from ..metrics import Measurement, held_now, listen
 
 try:
@@ -28,7 +28,7 @@ SCOPE = "django_distlock"
 WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 HOLD_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
 
-_mutex = threading.RLock()
+_mutex = Mutex()
 _installed: list[Callable[[], None]] = []
 
 Attributes = dict[str, str]
@@ -166,7 +166,7 @@ class _Spans:
         self._tracer = trace.get_tracer(SCOPE, __version__, provider)
         self._names = names
         self._holds: weakref.WeakKeyDictionary[object, Span] = weakref.WeakKeyDictionary()
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
 
     def __call__(self, m: Measurement) -> None:
         now = time.time_ns()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 
 from ..core.fork import after_fork
+from ..core.threads import Mutex
 from ..handler import locks
 from ..metrics import Measurement, held_now, listen
 
@@ -34,7 +34,7 @@ HOLD_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 
 ACTIONS = ("acquire", "renew", "release")
 HELD = ("distlock_held", "Leases that are held now.")
 
-_mutex = threading.RLock()
+_mutex = Mutex()
 _installed: weakref.WeakKeyDictionary[CollectorRegistry, Callable[[], None]] = (
     weakref.WeakKeyDictionary()
 )
@@ -207,7 +207,7 @@ class _Tracked:
         after_fork(self._forget_parent)
 
     def _forget_parent(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._holds: dict[tuple[str, str], weakref.WeakSet[object]] = {}
 
     def changed(self, lock: tuple[str, str], hold: object, *, begins: bool) -> None:

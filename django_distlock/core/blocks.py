@@ -24,6 +24,7 @@ from .fork import after_fork
 from .hold import Hold
 from .holder import this_task
 from .registry import Me, party
+from .threads import Mutex
 
 __all__ = ["CancelScope", "Guard", "Leave", "forget", "innermost", "leave_all", "push"]
 
@@ -64,7 +65,7 @@ def leave_all(
 # given up.
 # Tuples, replaced at one stroke: read without the mutex, and an interruption costs none of them.
 _entered: dict[int, tuple[tuple[Me, Any, weakref.ref[Any]], ...]] = {}
-_mutex = threading.RLock()
+_mutex = Mutex()
 
 
 def push(lock: object, got: Any) -> None:
@@ -113,7 +114,7 @@ def innermost(lock: object) -> Any:
 def _forget_parent() -> None:
     """Have a mutex, in a forked child, that no thread of the parent's has locked."""
     global _mutex
-    _mutex = threading.RLock()
+    _mutex = Mutex()
 
 
 after_fork(_forget_parent)

@@ -8,17 +8,17 @@ what makes them its own.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from types import MethodType
 
 from .system import at_fork
+from .threads import Mutex
 
 __all__ = ["after_fork", "check", "park", "pid"]
 
 _pid = os.getpid()
-_mutex = threading.RLock()
+_mutex = Mutex()
 _resets: list[Callable[[], Callable[[], None] | None]] = []
 _parked: list[object] = []
 
@@ -66,7 +66,7 @@ def _in_child() -> None:
 
 def _hook() -> None:
     global _mutex
-    _mutex = threading.RLock()  # a thread of the parent's may have been inside
+    _mutex = Mutex()  # a thread of the parent's may have been inside
     _in_child()
 
 

@@ -9,7 +9,6 @@ import asyncio
 import enum
 import logging
 import math
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from ..transactions import Block, Ending, any_open, may_be_elsewhere
 from . import flow, fork
 from .flow import Attempt, Flow, Granted, drift
 from .registry import Me, enter, leave, mark, party
+from .threads import Mutex
 from .values import Claim, Grant
 from .watchdog import abandon, watchdog, worker_of
 from .worker import callbacks
@@ -117,7 +117,7 @@ class Hold:
         self.state = State.ACTIVE
         self.reason = ""
         self.on_lost: list[Callable[[Hold], None]] = []
-        self.mutex = threading.RLock()  # a finalizer may note a loss on a thread that is inside
+        self.mutex = Mutex()  # a finalizer may note a loss on a thread that is inside
         self.adopt(me)
 
     def adopt(self, me: Me | None = None) -> None:
@@ -257,7 +257,7 @@ class Hold:
 
     def forget_parent(self) -> None:
         """Give it up in a forked child: it is the parent's to release."""
-        self.mutex = threading.RLock()
+        self.mutex = Mutex()
         self.state = State.LOST
         self.reason = "it belongs to the parent process of this fork, which still holds it"
 

@@ -7,13 +7,13 @@ own, which are closed before it ends.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from .fork import after_fork, park
+from .threads import Mutex
 
 __all__ = ["Closing", "Errand", "PerLoop", "to_the_end"]
 
@@ -30,7 +30,7 @@ class Errand(Generic[T]):
     def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
         self._work = work
         self._loop = loop
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._begun = False
         self._given_up = False
         self.done: asyncio.Future[T] = loop.create_future()
@@ -124,7 +124,7 @@ class PerLoop(Generic[C]):
         after_fork(self._forget_parent)
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, C, AsyncGenerator[None]]] = {}
 
     async def mine(self) -> C:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .fork import after_fork
 from .holder import this_task
+from .threads import Mutex
 
 if TYPE_CHECKING:
     from .hold import Hold
@@ -101,7 +102,7 @@ Index: TypeAlias = tuple[int, str, int, int]
 # Swept now and then, as a WeakValueDictionary costs several times as much at each lock, and so does
 # any callback, in which an interruption would also be lost.
 _registry: dict[Index, weakref.ref[Hold]] = {}
-_mutex = threading.RLock()  # a finalizer may come while its thread is inside
+_mutex = Mutex()  # a finalizer may come while its thread is inside
 _bound = 64  # entries after which those are taken out that refer to nothing any more
 
 
@@ -186,7 +187,7 @@ def every(backend: object = None) -> Iterator[Hold]:
 def _forget_parent() -> None:
     """Give up, in a forked child, what the parent holds: it is the parent's to release."""
     global _mutex
-    _mutex = threading.RLock()
+    _mutex = Mutex()
     for hold in [ref() for ref in _registry.values()]:
         if hold is not None:
             hold.forget_parent()

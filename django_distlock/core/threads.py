@@ -3,8 +3,8 @@
 Python runs signal handlers between the steps of Python code. One that raises (Ctrl-C, a soft time
 limit) inside `threading.Event`, `Condition` or `Semaphore`, which are written in Python, can leave
 their inner lock acquired: other threads then block in them for the life of the process. What stands
-here calls C functions only, each of which happens as a whole. For the same reason, enter a lock or
-an RLock by ``with``, never a Condition.
+here calls C functions only, each of which happens as a whole. For the same reason, enter a `Mutex`
+by ``with``, never a Condition.
 
 A handler may also use locks itself, on a thread that is inside of one of our mutexes: so these are
 RLocks.
@@ -12,12 +12,38 @@ RLocks.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import sys
 import threading
 import weakref
 from contextlib import suppress
 
-__all__ = ["Event", "Place", "Places", "start"]
+__all__ = ["Event", "Mutex", "Place", "Places", "start"]
+
+
+if sys.version_info >= (3, 14):
+
+    class Mutex(_thread.RLock):
+        """A mutex whose block an interruption does not leave locked.
+
+        Python 3.14 runs signal handlers between the call of a C function by ``with`` and the
+        block; none after the return of a function in Python. ``__exit__`` stays the one in C.
+        """
+
+        __slots__ = ()
+
+        def __enter__(self) -> bool:
+            before = self._recursion_count()
+            try:
+                return self.acquire()
+            except BaseException:
+                if self._recursion_count() > before:
+                    self.release()
+                raise
+
+else:
+    Mutex = threading.RLock
 
 
 class _Waking:
@@ -107,7 +133,7 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._taken: set[weakref.ref[Place]] = set()
 
     def __len__(self) -> int:

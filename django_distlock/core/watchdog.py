@@ -25,6 +25,7 @@ from .clock import Clock
 from .flow import drift
 from .fork import after_fork
 from .registry import Index, take_dropped
+from .threads import Mutex
 from .values import Claim, Note
 from .worker import Worker, begin, close_connections, events
 
@@ -184,7 +185,7 @@ class Watchdog:
 
     def _reset(self) -> None:
         self._schedule = Schedule()
-        self._mutex = threading.RLock()  # see _workers_mutex
+        self._mutex = Mutex()  # see _workers_mutex
         self._changed = threading.Condition(self._mutex)  # never entered itself: see `threads`
         self._thread: threading.Thread | None = None
         self._ended = False
@@ -316,7 +317,7 @@ class Watchdog:
 watchdog = Watchdog()
 atexit.register(watchdog.end)  # as the workers are, and before them: see there
 _workers: weakref.WeakKeyDictionary[BaseLockBackend, Worker] = weakref.WeakKeyDictionary()
-_workers_mutex = threading.RLock()  # a finalizer may hand over work on a thread that is inside
+_workers_mutex = Mutex()  # a finalizer may hand over work on a thread that is inside
 
 
 def worker_of(backend: BaseLockBackend) -> Worker:
@@ -361,7 +362,7 @@ def abandon(backend: BaseLockBackend, claim: Claim, place: object) -> None:
 
 def _forget_parent() -> None:
     global _workers_mutex
-    _workers_mutex = threading.RLock()
+    _workers_mutex = Mutex()
 
 
 after_fork(_forget_parent)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from . import clock, threads
 from .fork import after_fork
+from .threads import Mutex
 
 __all__ = [
     "LAST",
@@ -80,7 +81,7 @@ class Worker:
     def _reset(self) -> None:
         self._jobs: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
-        self._mutex = threading.RLock()  # finalizers submit jobs
+        self._mutex = Mutex()  # finalizers submit jobs
         self._ready = threading.Condition(self._mutex)  # never entered itself: see `threads`
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -197,7 +198,7 @@ class Callbacks:
     def __init__(self, *, most: int = 32, slow: float = 5.0) -> None:
         self._most = most
         self._slow = slow
-        self._mutex = threading.RLock()  # a finalizer may submit on a thread that is inside
+        self._mutex = Mutex()  # a finalizer may submit on a thread that is inside
         self._workers: list[Worker] = []
         self._next = itertools.count()
         self._running: dict[int, tuple[float, str]] = {}
@@ -244,7 +245,7 @@ class Callbacks:
 
     def _forget_parent(self) -> None:
         """Have a mutex, in a forked child, that no thread of the parent's has locked."""
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._running.clear()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 
+from ..core.threads import Mutex
 from .messages import Answer, Endpoint, HttpError, Request
 
 __all__ = ["Ring", "Route"]
@@ -20,7 +20,7 @@ class Ring:
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)
         self._first = 0
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
 
     def __len__(self) -> int:
         return len(self._endpoints)

@@ -18,6 +18,7 @@ from django.utils import translation
 from django_distlock import inspection
 from django_distlock.admin.asking import Asked
 from django_distlock.admin.board import Board, Entry, Store
+from django_distlock.admin.page import _numbers
 from django_distlock.core.holder import Caller, taken_by
 from django_distlock.core.values import Holder, LockInfo
 from django_distlock.models import HeldLock
@@ -255,6 +256,35 @@ class ListTests(TransactionTestCase):
             page = client.get(f"{PAGE}?o=name&p=2")
             self.assertContains(page, '<span aria-current="page">', count=1)
             self.assertContains(page, "?o=name&amp;p=3")
+
+    def test_many_pages(self) -> None:
+        """Those in between are one sign; numbers are grouped where the site groups them."""
+        now = datetime.now(UTC)
+        some = [
+            Entry("x", "redis", LockInfo(f"{n}", Holder(), 1, now, None)) for n in range(60_001)
+        ]
+        board = Board([], some, some, [], {}, at=now)
+        asked = Asked.read({"p": "600"})
+        answered = asked.answer(board, 50)
+        numbers = [each for each, _ in _numbers(asked, answered)]
+        self.assertEqual(numbers, [1, None, 598, 599, 600, 601, 602, None, 1201])
+        site = admin.site.get_model_admin(HeldLock)
+        with (
+            mock.patch("django_distlock.admin.page.gather", return_value=board),
+            mock.patch.object(site, "per_page", 50),
+            self.settings(USE_THOUSAND_SEPARATOR=True),
+        ):
+            page = boss().get(f"{PAGE}?p=600")
+        self.assertContains(page, "60,001 locks are held")
+        self.assertContains(page, 'data-held="60001"')
+        self.assertContains(page, ">…</li>", count=2)
+        self.assertContains(page, "</span>1,201</a>")
+
+    def test_the_time_of_a_lock_is_that_of_the_site(self) -> None:
+        client = boss()
+        with held("a"), self.settings(TIME_ZONE="Asia/Shanghai"):
+            page = client.get(f"{PAGE}hold/", {"hold": keys(client.get(PAGE))})
+        self.assertRegex(page.content.decode(), r"\d\d:\d\d:\d\d CST\)")
 
     def test_hostile_names(self) -> None:
         client = boss()

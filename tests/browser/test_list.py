@@ -177,6 +177,20 @@ def test_how_much_is_seen_at_once(log_in: LogIn, holders: Holders) -> None:
     page.screenshot(path=SHOTS / "many.png")
 
 
+def test_the_keyboard_leads_to_the_locks_at_once(log_in: LogIn, holders: Holders) -> None:
+    """Past the stores, the filters and the buttons."""
+    holders.hold("invoice:42")
+    page = log_in()
+    skip = page.get_by_role("link", name="Skip to the locks")
+    skip.focus()
+    box = skip.bounding_box()
+    assert box is not None
+    assert box["width"] > 50
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.locator(".dl-table :focus")).to_have_count(1)
+
+
 def test_from_right_to_left(log_in: LogIn, holders: Holders) -> None:
     holders.hold("invoice:42")
     page = log_in()

@@ -44,7 +44,7 @@ def test_a_broker_that_is_restarted(
         queue = f"restart-{tag}"
         runs, waits, fails = ([f"{tag}-{k}-{n}" for n in range(len(everywhere))] for k in "rwf")
         # What the worker had taken to run next is given out again when its time of grace is over.
-        given = {"carrier": carrier.url(), "visibility": 1}
+        given: dict[str, Any] = {"carrier": carrier.url(), "visibility": 1}
         worker = Worker(queue, logs, concurrency=len(everywhere), **given)
         try:
             for task, each in zip(everywhere, runs, strict=True):

@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from django_distlock.core import threads
-from django_distlock.core.threads import Event, Place, Places
+from django_distlock.core.threads import Event, Mutex, Place, Places
 from django_distlock.core.worker import Worker
 
 from .tools import LIMIT
@@ -137,6 +137,24 @@ def test_a_place_that_was_dropped_is_free() -> None:
     assert places.take() is not None
 
 
+def test_a_mutex_survives_interruptions() -> None:
+    mutex, inside = Mutex(), 0
+
+    def work() -> None:
+        nonlocal inside
+        with mutex:
+            with mutex:
+                inside += 1
+            inside -= 1
+
+    def enter() -> None:
+        with mutex:
+            pass
+
+    interrupt(work)
+    assert elsewhere(enter)
+
+
 def test_places_survive_interruptions() -> None:
     places = Places(1)
 
@@ -181,7 +199,7 @@ def test_an_interruption_while_a_thread_begins_is_raised_as_it_is() -> None:
 
 
 def test_nothing_that_an_interruption_can_leave_locked_is_used() -> None:
-    """No Event or Semaphore of Python's, and no Condition that is entered itself."""
+    """No Event or Semaphore of Python's, no Condition that is entered itself, no other mutex."""
     wrong = []
     for path in PACKAGE.rglob("*.py"):
         where = path.relative_to(PACKAGE)
@@ -200,6 +218,7 @@ def test_nothing_that_an_interruption_can_leave_locked_is_used() -> None:
                 "threading.Semaphore",
                 "threading.BoundedSemaphore",
                 "threading.Barrier",
+                *(() if where.as_posix() == "core/threads.py" else ("threading.RLock",)),
             ):
                 wrong.append(f"{where}:{node.lineno}")
             elif isinstance(node, ast.With):

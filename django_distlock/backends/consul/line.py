@@ -8,11 +8,11 @@ the lock's key alone.
 
 from __future__ import annotations
 
-import threading
 from bisect import insort
 from typing import Final
 
 from ...core.clock import Clock
+from ...core.threads import Mutex
 from ...core.values import Claim, Refusal
 from ...http import Request
 from .calls import Api, ConsulError, Op, Standby, Talk, ask, entries_of, index_of, op
@@ -50,7 +50,7 @@ class Line:
         self.places: dict[str, Place] = {}
         # Of each lock, the places of this process in the line's order, with their owners.
         self._standing: dict[str, list[tuple[int, str]]] = {}
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
 
     def is_contended(self, key: str) -> bool:
         """Return whether there was a line a moment ago: then it is joined without trying first."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
 from ...core.clock import Clock
+from ...core.threads import Mutex
 
 __all__ = ["Sights"]
 
@@ -25,7 +25,7 @@ class Sights:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._seen: OrderedDict[Hashable, tuple[Hashable, float]] = OrderedDict()
 
     def age(self, what: Hashable, looks: Hashable) -> float:
@@ -42,5 +42,5 @@ class Sights:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child, where the mutex may be held by a thread that is not."""
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._seen = OrderedDict()

@@ -14,11 +14,11 @@ way, and would hang the key of an old claim on the lease of a new one.
 from __future__ import annotations
 
 import math
-import threading
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ...core.threads import Mutex
 from . import messages
 from .asking import Operation
 from .errors import NoSuchLeaseError
@@ -59,7 +59,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._idle: dict[int, list[Lent]] = defaultdict(list)
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self.least = 2
         """The shortest ttl that the server gives, as far as is known; 2 s by etcd's defaults."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ...core.threads import Mutex
 from ...http import AsyncStream, Stream
 from .leases import Lent
 from .messages import Keys
@@ -65,7 +65,7 @@ class Places:
 
     def __init__(self) -> None:
         self._all: dict[str, Place] = {}
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._bound = 256
 
     def get(self, owner: str) -> Place | None:

@@ -7,11 +7,11 @@ client for asyncio lost connections when several tasks began at once, release 8.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
+from ...core.threads import Mutex
 from .aclients import AsyncNodeClient, acarry_out
 from .clients import NodeClient, carry_out
 from .location import Place
@@ -128,7 +128,7 @@ class ClusterClient:
     def __init__(self, place: Place, limit: float) -> None:
         self.place = place
         self._limit = limit
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._nodes: dict[Address, NodeClient] = {}
         self._slots = Slots(place.nodes)
 

@@ -7,11 +7,11 @@ missing, too, the release is sent several times. What is not sent lapses with it
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from ...core.threads import Mutex
 from .asking import Answers, NotAskedError, Round
 
 __all__ = ["Debts", "Words"]
@@ -34,7 +34,7 @@ class Debts:
 
     def forget_parent(self) -> None:
         """Begin without debts, which in a forked child are the parent's."""
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._owed: list[OrderedDict[Words, int]] = [OrderedDict() for _ in range(self._nodes)]
         # Which nodes may read a request later, by what was asked.
         self._doubtful: dict[Asked, set[int]] = {}

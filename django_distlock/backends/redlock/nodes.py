@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core import threads
+from ...core.threads import Mutex
 from ...core.worker import begin
 from ..redis.location import Place
 from ..redis.talks import packer
@@ -57,7 +58,7 @@ class Cluster:
     alias: str
     nodes: Sequence[Node]
     limit: float
-    _mutex: Any = field(default_factory=threading.RLock)
+    _mutex: Any = field(default_factory=Mutex)
     _thread: threading.Thread | None = None
     _ended: threads.Event = field(default_factory=threads.Event)
 
@@ -153,7 +154,7 @@ class Cluster:
 
     def forget_parent(self) -> None:
         """Begin anew in a forked child."""
-        self._mutex, self._thread, self._ended = threading.RLock(), None, threads.Event()
+        self._mutex, self._thread, self._ended = Mutex(), None, threads.Event()
         self.debts.forget_parent()
 
 

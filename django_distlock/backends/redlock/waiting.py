@@ -8,13 +8,13 @@ or was taken by one who died, costs the others no more than `SAFETY`.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ...core.threads import Mutex
 from .asking import room
 from .nodes import Cluster
 
@@ -92,7 +92,7 @@ class Crowd:
 
     def __init__(self) -> None:
         # Re-entrant: the handler of a signal may wait for a lock, too.
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._waiting: Counter[str] = Counter()
 
     @contextmanager

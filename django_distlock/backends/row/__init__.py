@@ -8,7 +8,6 @@ server's limit on being idle in a transaction, and any statement on the session 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from functools import partial
 from typing import ClassVar
@@ -17,6 +16,7 @@ from django.db.utils import DatabaseError
 
 from ...conf import AliasConf
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.threads import Mutex
 from ...core.values import Claim, Grant, Refusal
 from ...core.worker import Worker, close_connections
 from ...exceptions import UnsupportedOperationError
@@ -60,7 +60,7 @@ class RowBackend(Looks):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._sessions: dict[str, Session] = {}  # by the owner of the claim
         self._known: set[str] = set()
         self._refused: set[str] = set()
@@ -340,6 +340,6 @@ class RowBackend(Looks):
     def forget_parent(self) -> None:
         super().forget_parent()
         sessions, self._sessions = self._sessions, {}
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._parents |= frozenset(sessions)
         self._pool.forget_parent(list(sessions.values()))

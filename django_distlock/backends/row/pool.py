@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
 from ...core.descriptors import descriptor_of, mute
 from ...core.fork import park
+from ...core.threads import Mutex
 from ...transactions import own_connection
 from ..table.connection import is_testing
 from ..table.kept import Kept
@@ -30,7 +30,7 @@ class Pool:
     def __init__(self, database: str, most: int, idle: int) -> None:
         self.database = database
         self.most = most
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._out = 0
         self._idle: Kept[Session] = Kept(idle, Session.close)
 
@@ -84,7 +84,7 @@ class Pool:
 
     def forget_parent(self, held: list[Session]) -> None:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         for session in (*self._idle.forget_parent(), *held):
             mute(descriptor_of(session.connection.connection))
             park(session)

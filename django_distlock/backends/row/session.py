@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 import select
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
 from ...core.descriptors import descriptor_of
+from ...core.threads import Mutex
 from ..table.connection import _open
 from ..table.errors import Overdue, is_conflict, is_session_end
 from ..table.sentry import within
@@ -49,7 +49,7 @@ class Session:
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
-        self.mutex = threading.RLock()
+        self.mutex = Mutex()
         self.owner = ""
         self.key = ""
         self.token: int | None = None

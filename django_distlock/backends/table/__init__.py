@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from ...conf import AliasConf, OptionSpec
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.fork import park
 from ...core.names import unreadable
+from ...core.threads import Mutex
 from ...core.values import Claim, Grant, LockInfo, Refusal, noted
 from ...core.worker import close_connections
 from ..base import BaseLockBackend
@@ -65,7 +65,7 @@ class TableBackend(InDatabase):
         self._connections = Connections(database)
         self._statements: Statements | None = None
         self._rooms: Rooms | None = None
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self.notifies = options.queues(alias, self.opts, connections[database])
         # When a name was last refused: see Statements.attempt.
         self._contended: dict[str, float] = {}
@@ -307,7 +307,7 @@ class TableBackend(InDatabase):
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         if self._rooms is not None:
             park(*self._rooms.forget_parent())
         self._connections.forget_parent()

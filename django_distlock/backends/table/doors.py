@@ -7,13 +7,13 @@ the waiter takes at the lock meanwhile.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.clock import Clock
+from ...core.threads import Mutex
 from ...core.worker import Worker
 
 __all__ = ["Door", "Doors"]
@@ -66,7 +66,7 @@ class Doors:
     def __init__(self, make: Callable[[], Door], most: int) -> None:
         self._make = make
         self._most = most
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._all: list[Door] = []
         self._free: list[Door] = []
 

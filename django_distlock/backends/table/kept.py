@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ...core import clock
+from ...core.threads import Mutex
 from ...core.worker import events
 
 __all__ = ["Kept"]
@@ -23,7 +23,7 @@ class Kept(Generic[T]):
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._all: list[tuple[float, T]] = []
         self._looked_after = False
 

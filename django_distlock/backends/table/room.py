@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from ...core.clock import Clock
+from ...core.threads import Mutex
 from ...core.values import Claim
 from ...core.worker import Worker
 from .doors import Door, Doors
@@ -57,7 +57,7 @@ class Rooms:
 
     def _reset(self) -> None:
         # Never held while the server is asked.
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._doors = self._make_doors()
         self._lines: dict[str, Line] = {}
         self._visits: dict[str, Visit] = {}

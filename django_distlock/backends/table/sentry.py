@@ -17,6 +17,7 @@ from typing import Any
 
 from ...core.descriptors import descriptor_of
 from ...core.fork import after_fork
+from ...core.threads import Mutex
 from ...core.worker import begin
 
 __all__ = ["Watch", "twin_of", "within"]
@@ -37,7 +38,7 @@ class Watch:
 
 class _Sentry:
     def __init__(self) -> None:
-        self.mutex = threading.RLock()
+        self.mutex = Mutex()
         # By descriptor, as a connection has one statement under way; and weakly: a statement that a
         # signal handler interrupted may end without a word, and its connection is used again.
         self.watches: dict[int, weakref.ref[Watch]] = {}

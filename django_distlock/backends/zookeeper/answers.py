@@ -12,15 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.fork import after_fork
+from ...core.threads import Mutex
 
 __all__ = ["Batch", "Bell", "Gate"]
 
-_mutex = threading.RLock()
+_mutex = Mutex()
 
 
 def _forget_parent() -> None:
     global _mutex
-    _mutex = threading.RLock()  # a thread of the parent may have been inside
+    _mutex = Mutex()  # a thread of the parent may have been inside
 
 
 after_fork(_forget_parent)

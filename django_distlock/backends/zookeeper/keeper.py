@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ...core import threads
 from ...core.clock import Clock
+from ...core.threads import Mutex
 from .answers import Batch
 from .places import Places
 from .requests import kinds
@@ -40,7 +41,7 @@ class Keeper:
         self.session: Session
         self._wake = threads.Event()
         self._thread: threading.Thread | None = None
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._closed = False
         self._until = 0.0  # when it looks next, unless it is woken
         self._removing: set[str] = set()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from ...core.threads import Mutex
 
 __all__ = ["Place", "Places"]
 
@@ -84,7 +85,7 @@ class Places:
     """All places of this process, and the nodes that are still to be removed."""
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._places: dict[str, Place] = {}
         self._due: list[tuple[float, int, str]] = []
         self._order = itertools.count()

@@ -16,6 +16,7 @@ from typing import Any
 from ...core import threads
 from ...core.clock import Clock
 from ...core.fork import park
+from ...core.threads import Mutex
 from ...core.worker import begin
 from .answers import Batch, Bell, Gate
 from .errors import LeftOutError, NoAnswerError, NotLetInError
@@ -51,7 +52,7 @@ class Session:
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._up = threads.Event()
         self._settled = threads.Event()  # it is up, or kazoo has given up
         self._client: Any = None
