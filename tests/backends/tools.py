@@ -35,7 +35,10 @@ LIMIT = 30.0  # seconds after which a test that should have ended long ago is br
 
 @contextmanager
 def lock_alias(alias: str, **conf: Any) -> Iterator[str]:
-    """Add an alias to DISTLOCKS for a while."""
+    """Add an alias to DISTLOCKS for a while, or put one in the place of another."""
+    before = locks.settings.get(alias)
+    with contextlib.suppress(KeyError):
+        del locks[alias]
     locks.settings[alias] = {"BACKEND": TABLE, **conf}
     try:
         yield alias
@@ -43,6 +46,8 @@ def lock_alias(alias: str, **conf: Any) -> Iterator[str]:
         with contextlib.suppress(KeyError):
             del locks[alias]
         del locks.settings[alias]
+        if before is not None:
+            locks.settings[alias] = before
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ from tests.servers.base import HOST, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = Path(__file__).resolve().parent / "screenshots"
+PICTURES = Path(os.environ.get("DISTLOCK_TEST_PICTURES", SHOTS)).resolve()
+"""Where those go that the documentation has; it is ``docs/pictures`` when they are to be kept."""
 REDIS = "django_distlock.backends.redis.RedisBackend"
 TABLE_ALIAS = "orders"
 PREFIX = "browser"
@@ -45,11 +48,18 @@ class Holders:
         """Do something on the thread."""
         return self._thread.submit(work).result(30)
 
-    def hold(self, name: str, using: str = TABLE_ALIAS, **options: Any) -> Lease:
-        """Take a lock."""
+    def hold(
+        self,
+        name: str,
+        using: str = TABLE_ALIAS,
+        *,
+        by: Callable[[Lock], Lease | None] = Lock.acquire,
+        **options: Any,
+    ) -> Lease:
+        """Take a lock, ``by`` a function whose place is shown."""
         given = {"ttl": 300, "wait": 0, "metadata": {"user": "ada"}, **options}
         guard: Lock = lock(name, using=using, **given)
-        lease = self.do(guard.acquire)
+        lease = self.do(partial(by, guard))
         assert lease is not None
         self._leases.append(lease)
         return lease
