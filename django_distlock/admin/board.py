@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from django.utils.formats import localize
+from django.utils.formats import number_format
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -19,7 +19,7 @@ from ..core.values import LockInfo, doer_of, user_of
 from ..exceptions import InvalidLockBackendError
 from ..inspection import distinct, look, open_all
 
-__all__ = ["Board", "Entry", "Row", "Store", "gather", "missed", "technique_of"]
+__all__ = ["Board", "Entry", "Row", "Store", "gather", "grouped", "missed", "technique_of"]
 
 NAME, SITE, METADATA = 100, 60, 80  # characters that a row shows; the lock's own page shows all
 LONG = 300.0  # seconds held from which on it is worth a look
@@ -41,6 +41,11 @@ def missed(info: LockInfo, now: datetime) -> bool:
     return 0 < (info.expires_at - now).total_seconds() < info.ttl / 3
 
 
+def grouped(number: int) -> str:
+    """Return a number for people: ``10,000``, as the language has it."""
+    return number_format(number, force_grouping=True)
+
+
 @dataclass(slots=True)
 class Store:
     """One alias in the strip on top."""
@@ -59,6 +64,11 @@ class Store:
         if self.error:
             return "down"
         return "slow" if (self.round_trip or 0.0) > SLOW else "up"
+
+    @property
+    def counts(self) -> tuple[str, str]:
+        """How many are held, and how many wait, for people; empty where none waits."""
+        return grouped(self.held), grouped(self.waiting) if self.waiting else ""
 
     @property
     def milliseconds(self) -> str:
@@ -132,15 +142,15 @@ class Board:
                 told.append(("down", _("%(alias)s is down") % {"alias": store.alias}))
         if late:
             text = ngettext("%(n)s missed a renewal", "%(n)s missed a renewal", late)
-            told.append(("warn", text % {"n": localize(late)}))
+            told.append(("warn", text % {"n": grouped(late)}))
         if old:
             text = ngettext(
                 "%(n)s held for more than 5 minutes", "%(n)s held for more than 5 minutes", old
             )
-            told.append(("old", text % {"n": localize(old)}))
+            told.append(("old", text % {"n": grouped(old)}))
         if self.waiting:
             text = ngettext("%(n)s waiting", "%(n)s waiting", self.waiting)
-            told.append(("waiting", text % {"n": localize(self.waiting)}))
+            told.append(("waiting", text % {"n": grouped(self.waiting)}))
         return told
 
     def row(self, entry: Entry) -> Row:
@@ -263,7 +273,7 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
     if info.expires_at is not None:
         seconds = (info.expires_at - now).total_seconds()
         left = duration(seconds) if seconds > 0 else _ago(-seconds)
-    since = f"{localtime(info.acquired_at):%Y-%m-%d %H:%M:%S %Z}"
+    since = localtime(info.acquired_at).isoformat(" ", "seconds")
     known = [
         (_("Lock"), shown(info.name, 10_000)),
         (_("Alias"), f"{entry.alias} ({entry.technique})"),

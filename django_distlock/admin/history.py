@@ -35,7 +35,7 @@ class ForcedReleaseAdmin(Base):
     def when(self, row: ForcedRelease) -> str:
         """Return the time to the second, in the time zone of the site."""
         at = localtime(row.at) if is_aware(row.at) else row.at
-        return f"{at:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+        return at.isoformat(" ", "seconds")
 
     @admin.display(description=_("reason"), ordering="why")
     def reason(self, row: ForcedRelease) -> str:

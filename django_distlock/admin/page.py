@@ -14,14 +14,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
-from django.utils.formats import localize
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..core import documentation
 from ..core.text import shown
 from ..models import HeldLock
 from .asking import AGES, COLUMNS, ORDERS, STATES, STUCK, Asked, Page
-from .board import Board, gather
+from .board import Board, gather, grouped
 from .releasing import Chosen, choose, release
 
 __all__ = ["HeldLockAdmin"]
@@ -168,6 +168,7 @@ class HeldLockAdmin(Base):
             "release_url": self._address("release"),
             "back": asked.query(),
             "numbers": _numbers(asked, page),
+            "docs_url": documentation.page("tutorial/first-lock"),
         }
 
     def _history(self, request: HttpRequest) -> str:
@@ -244,7 +245,7 @@ def _url_name(name: str) -> str:
 
 
 def _found(asked: Asked, page: Page, board: Board) -> str:
-    held, found = localize(board.held), localize(page.found)
+    held, found = grouped(board.held), grouped(page.found)
     if not asked.filtered and board.down:
         return ngettext(
             "%(held)s lock in %(read)s of %(stores)s stores; %(down)s could not be read",

@@ -13,7 +13,7 @@ from django.test import override_settings
 from django_distlock import LockNotAcquiredError, lock
 from django_distlock.backends.row.checks import check as check_row
 from django_distlock.backends.table import checks
-from tests.backends.tools import STORES, database_alias, elsewhere, table
+from tests.backends.tools import SERVERS, STORES, database_alias, elsewhere, table
 
 SQLITE = {"ENGINE": "django.db.backends.sqlite3"}
 
@@ -47,10 +47,16 @@ class NoLocks:
 def test_e007_a_router_that_keeps_the_table_away() -> None:
     with override_settings(DATABASE_ROUTERS=[NoLocks()]):
         assert ids(SQLITE | {"NAME": "x"}) == ["distlock.E007"]
-        postgresql = {"ENGINE": "django.db.backends.postgresql", "NAME": "x"}
-        with database_alias("looked-at", postgresql):
-            found = check_row("mine", "looked-at")
-        assert [message.id for message in found] == ["distlock.E007"]
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_e007_of_row_locks(store: str) -> None:
+    with (
+        override_settings(DATABASE_ROUTERS=[NoLocks()]),
+        database_alias("looked-at", connections.settings[store]),
+    ):
+        found = check_row("mine", "looked-at")
+    assert [message.id for message in found] == ["distlock.E007"]
 
 
 def test_e005_an_old_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from tests.backends.rowlocks import (
     taken,
 )
 from tests.backends.tools import (
+    SERVERS,
     database_alias,
     soon,
     weak_role,
@@ -48,13 +49,14 @@ def test_a_lock_is_broken_by_ending_its_session(store: str, name: str) -> None:
                 lease.renew()
 
 
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
 def test_a_server_that_reports_the_end_of_the_session_is_believed(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    store: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the closed socket is not seen yet: the lock was not held until the release."""
     monkeypatch.setattr(session, "_CLOSED", None)
-    lease = taken(name, "row-postgresql")
-    with row_alias("other", "postgresql"):
+    lease = taken(name, f"row-{store}")
+    with row_alias("other", store):
         locks["other"].force_release(name)
     with pytest.raises(LeaseLostError):
         lease.release()

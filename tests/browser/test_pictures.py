@@ -46,22 +46,28 @@ def {function}(guard):
 """
 
 
+def program(line: int, function: str) -> Callable[[Lock], Lease]:
+    """Return a function that takes a lock at a place in a program."""
+    code = "\n" * line + PROGRAM.format(function=function)
+    found: dict[str, Any] = {}
+    exec(compile(code, f"/srv/shop/shop/{function}ing.py", "exec"), found)
+    made: Callable[[Lock], Lease] = found[function]
+    return made
+
+
+PROGRAMS = [program(33, "pay"), program(71, "load"), program(118, "send")]
+
+
 @contextmanager
 def shop(monkeypatch: pytest.MonkeyPatch, stores: dict[str, str]) -> Iterator[Holders]:
     """Hold what a shop holds, as if by programs of its own on hosts of its own."""
     some = Holders()
-    programs: dict[str, Callable[[Lock], Lease]] = {}
-    for line, function in ((33, "pay"), (71, "load"), (118, "send")):
-        code = "\n" * line + PROGRAM.format(function=function)
-        found: dict[str, Any] = {}
-        exec(compile(code, f"/srv/shop/shop/{function}ing.py", "exec"), found)
-        programs[function] = found[function]
     with same_aliases(stores):
         try:
             for number, (name, alias, age, left, ttl) in enumerate(HELD):
                 monkeypatch.setattr("django_distlock.core.holder._HOST", f"web-{number % 3 + 1}")
-                program = list(programs.values())[number % 3]
-                some.hold(name, alias, by=program, ttl=ttl, metadata={"order": 1000 + number})
+                by = PROGRAMS[number % 3]
+                some.hold(name, alias, by=by, ttl=ttl, metadata={"order": 1000 + number})
                 if alias == "orders":
                     some.do(partial(_make_older, name, age, ttl - left))
             yield some
@@ -154,18 +160,23 @@ def test_nothing_is_held(look: Callable[..., Page]) -> None:
     with site({}) as running:
         page = look(running)
         expect(page.locator(".dl-empty")).to_contain_text('with lock("invoice:42")')
+        expect(page.get_by_role("link", name="The first lock, step by step")).to_be_visible()
         keep(page, "empty")
 
 
-def test_ten_thousand_locks(look: Callable[..., Page], nightly: Redis) -> None:
+def test_ten_thousand_locks(
+    look: Callable[..., Page], nightly: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_distlock.core.holder._HOST", "web-1")
     stores = {"jobs": nightly.url()}
     some = Holders()
     with site(stores) as running, same_aliases(stores):
         try:
             for number in range(MANY):
-                some.hold(f"thumbnail:{number:05}", "jobs", ttl=600, renew=False)
+                name = f"thumbnail:{number:05}"
+                some.hold(name, "jobs", by=PROGRAMS[1], ttl=600, renew=False, metadata=None)
             page = look(running)
-            expect(page.locator("[data-part=found]")).to_have_text(f"{MANY} locks are held")
+            expect(page.locator("[data-part=found]")).to_have_text("10,000 locks are held")
             expect(page.locator("[data-part=rows] tr")).to_have_count(50)
             expect(page.locator(".dl-pages")).to_contain_text("…")
             keep(page, "many")

@@ -22,7 +22,7 @@ def test_release_with_confirmation(log_in: LogIn, holders: Holders) -> None:
     left = page.locator(".dl-now [data-left]")
     before = left.inner_text()
     expect(left).not_to_have_text(before)  # it counts down
-    expect(page.locator(".dl-facts")).to_contain_text("holder_0")
+    expect(page.locator(".dl-facts")).to_contain_text("worker_0")
     expect(page.locator(".dl-facts")).to_contain_text(str(lease.fencing_token))
     page.screenshot(path=SHOTS / "confirmation.png", full_page=True)
     page.get_by_role("button", name="Release", exact=True).click()

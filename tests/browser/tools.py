@@ -41,7 +41,7 @@ class Holders:
     """Holds locks on a thread of its own: the browser's driver runs an event loop on this one."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holder")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="worker")
         self._leases: list[Lease] = []
 
     def do(self, work: Callable[[], T]) -> T:
