@@ -220,6 +220,7 @@ class HeldLockAdmin(Base):
             "chosen": chosen,
             "ask": ask,
             "may_release": self.has_release_permission(request),
+            "hold_url": self._address("hold"),
             "release_url": self._address("release"),
             "back": back,
             "back_url": self._address("changelist", back),

@@ -36,6 +36,11 @@ class Chosen:
     gone: int = 0
     errors: list[str] = field(default_factory=list)
 
+    @property
+    def rows(self) -> list[Row]:
+        """The holds as the list shows them: of several, not all that is known of each."""
+        return [row for row, _facts in self.details]
+
 
 @dataclass(frozen=True, slots=True)
 class _Who:

@@ -52,6 +52,7 @@ def test_several_by_the_keyboard_alone(log_in: LogIn, holders: Holders) -> None:
     page.get_by_role("button", name="Release selected…").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Release these 2 locks?")).to_be_visible()
+    expect(page.locator(".dl-table .dl-name bdi")).to_have_text(["a", "c"])
     page.get_by_role("button", name="Release", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.locator(".messagelist li")).to_have_count(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from testproject.settings import SQLITE
+from tests.docs.pages import ROOT
 from tests.integration import new_database
 from tests.integration.shops import MORE, Shop
 from tests.servers import databases
@@ -165,6 +167,8 @@ def test_plain_output_has_a_table_and_the_kill(sqlite: Shop) -> None:
     for heading in ("technique", "oversold", "orders/s", "hand-off median", "worst wait"):
         assert heading in done.stdout
     assert "the next worker had the lock" in done.stdout
+    following = done.stdout[done.stdout.index("Next: make dashboard") :]
+    assert all((ROOT / path).is_file() for path in re.findall(r"docs/\S+\.md", following))
 
 
 def test_a_terminal_gets_a_live_display(sqlite: Shop) -> None:

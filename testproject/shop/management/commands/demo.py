@@ -33,6 +33,12 @@ from testproject.shop.demo.stock import new_demo_id, remove, remove_stale
 INTERRUPTED = 130
 
 
+NEXT = """
+Next: make dashboard                    the Locks page, with locks of the stores that are here
+      docs/tutorial/first-lock.md       a project of your own, in ten minutes
+      docs/explanation/which-backend.md which store to take"""
+
+
 class Command(BaseCommand):
     """Sell one stock by several processes, without a lock and with each lock there is."""
 
@@ -106,6 +112,8 @@ class Command(BaseCommand):
         failures += [text for kill in kills for text in kill.failures]
         if failures:
             raise CommandError("\n".join(failures))
+        if not options["json"]:
+            screen.note(NEXT)
 
     def _run(
         self, screen: Screen, options: dict[str, Any]
