@@ -8,7 +8,7 @@
 #   RESULTS  the folder that `make bench` writes its JSON and its plots to
 #   PYTHON   the Python to make .venv with, 3.11 or newer
 
-ALL_STORES := sqlite postgresql mariadb redis etcd consul zookeeper
+ALL_STORES := sqlite postgresql mariadb mysql redis etcd consul zookeeper
 STORES ?= $(ALL_STORES)
 ARGS ?=
 COVERAGE ?=
@@ -26,7 +26,7 @@ empty :=
 comma := ,
 
 # What is measured by default is more than what is a store of the tests.
-MEASURED = $(if $(filter file,$(origin STORES)),$(ALL_STORES) redlock,$(STORES))
+MEASURED = $(if $(filter file,$(origin STORES)),$(filter-out mysql,$(ALL_STORES)) redlock,$(STORES))
 
 # Only all tests on all stores are held to the floor of coverage.
 WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
@@ -122,7 +122,7 @@ format:
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .consul .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
+	rm -rf .consul .mysql .venv .tox build dist *.egg-info .coverage .coverage.* htmlcov docs/_build
 	rm -rf tests/browser/screenshots
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,8 @@
 """The aliases of clusters: known while tests are collected, and then from their start on.
 
-Among them the etcd of a newer version, for the same reason: each is started by the one process
-that runs its tests (see `grouping`). To all others, and to the processes that they start, its alias
-would be a store that is down.
+Among them the etcd of a newer version and MySQL, for the same reason: each is started by the one
+process that runs its tests (see `grouping`). To all others, and to the processes that they start,
+its alias would be a store that is down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Any
 
 __all__ = ["CLUSTERS", "VARIABLE", "hide", "is_hidden", "show"]
 
-CLUSTERS = ("consul-cluster", "etcd-cluster", "etcd-newer", "zookeeper-cluster")
+CLUSTERS = (
+    *("consul-cluster", "etcd-cluster", "etcd-newer", "zookeeper-cluster"),
+    *("mysql", "portable-mysql", "version-mysql"),
+)
 VARIABLE = "DISTLOCK_TEST_CLUSTERS"
 """Names the aliases that there are, for the processes that are started."""
 

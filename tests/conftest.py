@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_servers
+from tests import (
+    clusters,
+    consul_servers,
+    etcd_servers,
+    mysql_servers,
+    redlock,
+    zookeeper_servers,
+)
 from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 from tests.tiers import TIERS, in_tier
@@ -67,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     etcd_servers.start()
     consul_servers.start()
     zookeeper_servers.start()
+    mysql_servers.start()
     os.environ.pop("DISTLOCK_TEST_REDIS", None)
     if "redis" in chosen():
         REDIS.append(Redis().start())
@@ -162,6 +170,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     etcd_servers.stop()
     consul_servers.stop()
     zookeeper_servers.stop()
+    mysql_servers.stop()
     for keeper in _keeper:
         keeper.close()
     _folder.cleanup()

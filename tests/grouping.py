@@ -25,6 +25,7 @@ GROUPS = {
     "tests/contract/test_consul_cluster.py": "consul cluster",
     "tests/contract/test_etcd_cluster.py": "etcd cluster",
     "tests/contract/test_etcd_newer.py": "newer etcd",
+    "tests/contract/test_mysql.py": "mysql",
     "tests/etcd/test_access.py": "etcd cluster",
     "tests/etcd/test_cluster.py": "etcd cluster",
     "tests/etcd/test_proof.py": "etcd cluster",

@@ -10,7 +10,14 @@ import json
 import os
 from typing import Any
 
-from tests import clusters, consul_servers, etcd_servers, redlock, zookeeper_servers
+from tests import (
+    clusters,
+    consul_servers,
+    etcd_servers,
+    mysql_servers,
+    redlock,
+    zookeeper_servers,
+)
 
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 
@@ -77,6 +84,9 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
     },
 }
 
+# Not before: it has no such aliases for each isolation level, and is run by one process alone.
+DATABASES |= mysql_servers.databases()
+DISTLOCKS |= mysql_servers.aliases()
 DISTLOCKS |= redlock.aliases()
 DISTLOCKS |= etcd_servers.aliases()
 DISTLOCKS |= consul_servers.aliases()

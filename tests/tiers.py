@@ -25,6 +25,7 @@ LONG = (
     "tests/contract/test_contract.py::TestVersionOnPostgreSQL",
     "tests/contract/test_etcd_cluster.py",
     "tests/contract/test_etcd_newer.py",
+    "tests/contract/test_mysql.py",
     "tests/contract/test_isolation.py",
     "tests/contract/test_redlock.py::TestRedlockOfThree",
     "tests/contract/test_zookeeper.py::TestZooKeeperCluster",

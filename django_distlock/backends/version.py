@@ -32,6 +32,7 @@ from .table.sql import (
     MY_EMPTY,
     MY_NOTE,
     MY_NOW,
+    MYSQL,
     PG_NOW,
     PG_PATIENCE,
     POSTGRESQL,
@@ -110,6 +111,8 @@ SWAPS: Final[tuple[tuple[Dialect, Swap], ...]] = (
             make_soon=_MY_PATIENCE + _MY_MAKE,
         ),
     ),
+    # A statement that writes cannot be given a limit there.
+    (MYSQL, Swap(_look(MY_NOW), _MY_TAKE, _MY_MAKE, _MY_TAKE, _MY_MAKE)),
 )
 
 

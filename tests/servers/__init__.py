@@ -8,6 +8,7 @@ from .base import DatabaseServer, Server, ServerError
 from .consul import Consul, ConsulCluster
 from .etcd import Etcd, EtcdCluster, NewerEtcd
 from .mariadb import MariaDB
+from .mysql import MySQL
 from .postgresql import PostgreSQL
 from .redis import Redis, RedisCluster, Sentinel
 from .zookeeper import ZooKeeper, ZooKeeperCluster
@@ -36,7 +37,7 @@ __all__ = [
 DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES, "redis", "etcd", "consul", "zookeeper")
+STORES = ("sqlite", *DATABASES, "mysql", "redis", "etcd", "consul", "zookeeper")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 
@@ -52,11 +53,15 @@ def chosen() -> tuple[str, ...]:
 def missing() -> dict[str, str]:
     """Return the stores that cannot be tested here though they were asked for, and why."""
     words = os.environ.get("DISTLOCK_TEST_STORES", " ".join(STORES)).split()
-    if "consul" in words and not Consul.installed():
-        return {
-            "consul": "there is no consul here, and Debian 12 has no package: see scripts/setup"
-        }
-    return {}
+    absent = {
+        "consul": Consul.installed(),
+        "mysql": MySQL.installed(),
+    }
+    return {
+        store: f"there is no {store} here, and Debian 12 has no package: see scripts/setup"
+        for store, installed in absent.items()
+        if store in words and not installed
+    }
 
 
 def databases() -> tuple[str, ...]:

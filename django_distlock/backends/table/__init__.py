@@ -27,8 +27,8 @@ from .located import InDatabase, moment
 from .portable import PortableStatements
 from .room import Rooms
 from .serverdoor import ServerDoor
-from .sql import MARIADB, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect, qualified
-from .statements import Row, Statements, TextStatements
+from .sql import MARIADB, MYSQL, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect, qualified
+from .statements import MySQLStatements, Row, Statements, TextStatements
 from .utcnow import check_clock
 
 __all__ = ["TableBackend", "text_for"]
@@ -114,7 +114,8 @@ class TableBackend(InDatabase):
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)
         if text is not None:
             text = text if self._durable else POSTGRESQL_HASTY
-            return TextStatements(qualified(text, self.opts.get("SCHEMA")))
+            made = MySQLStatements if text is MYSQL else TextStatements
+            return made(qualified(text, self.opts.get("SCHEMA")))
         check_clock(connection)
         return PortableStatements()
 
@@ -313,8 +314,13 @@ class TableBackend(InDatabase):
         self._connections.forget_parent()
 
 
+OLDEST_MYSQL = (8, 0, 19)  # which has "AS new" in INSERT
+
+
 def text_for(connection: Any) -> Dialect | None:
     """Return the SQL text for the database of a connection, if there is one."""
     if connection.vendor == "mysql":
-        return MARIADB if connection.mysql_is_mariadb else None
+        if connection.mysql_is_mariadb:
+            return MARIADB
+        return MYSQL if connection.mysql_version >= OLDEST_MYSQL else None
     return {"sqlite": SQLITE, "postgresql": POSTGRESQL}.get(connection.vendor)

@@ -24,6 +24,7 @@ __all__ = [
     "AT_ONCE",
     "COLUMNS",
     "MARIADB",
+    "MYSQL",
     "MY_EMPTY",
     "MY_NOTE",
     "MY_NOW",
@@ -73,6 +74,9 @@ class Dialect:
 
     ``renew_many`` and ``owners`` have lists of placeholders filled in, see `many`; so has
     ``remove``, see `removing`.
+
+    Without RETURNING, ``acquire`` puts the token of a grant into LAST_INSERT_ID(), 0 for a refusal:
+    the server sends it along with its answer.
 
     ``acquire_soon`` is acquire with a limit on how long the server waits for the row, which some
     transaction of another's may have locked: less than the servers' own limits (50 s on MariaDB,
@@ -351,6 +355,42 @@ MARIADB: Final = _dialect(
         enter="SELECT IF(GET_LOCK(%(room)s, 0), 1, 2 * GET_LOCK(%(room)s, %(limit)s))",
         leave="SELECT RELEASE_LOCK(%(room)s)",
         parameters=lambda digest, seconds: {"room": f"distlock:{digest[:40]}", "limit": seconds},
+    ),
+)
+
+# MySQL has no RETURNING. The VALUES are computed even where there is a row, so a refusal takes the
+# number back. MySQL assigns from left to right.
+_WON: Final = f"(distlock_lock.owner = new.owner OR distlock_lock.expires <= {MY_NOW})"
+_FREE: Final = f"distlock_lock.expires <= {MY_NOW}"
+MYSQL: Final = _dialect(
+    MY_NOW,
+    empty=MY_EMPTY,
+    acquire=f"""
+INSERT INTO distlock_lock ({COLUMNS})
+VALUES (%(key)s, %(name)s, %(owner)s, LAST_INSERT_ID({MY_NOW}), {MY_NOW}, {MY_NOW} + %(ttl)s,
+        {MY_NOTE}) AS new
+ON DUPLICATE KEY UPDATE
+  token = IF({_WON},
+             LAST_INSERT_ID(IF(distlock_lock.owner = new.owner, distlock_lock.token,
+                               GREATEST(distlock_lock.token + 1, new.token))),
+             distlock_lock.token + 0 * LAST_INSERT_ID(0)),
+  acquired = IF(distlock_lock.owner <> new.owner AND {_FREE}, new.acquired,
+                distlock_lock.acquired),
+  name = IF({_FREE}, new.name, distlock_lock.name),
+  note = IF({_FREE}, new.note, distlock_lock.note),
+  owner = IF({_FREE}, new.owner, distlock_lock.owner),
+  expires = IF({_WON}, new.expires, distlock_lock.expires)""",  # noqa: S608 - constants
+    look=f"SELECT owner, token, expires - {MY_NOW}, note FROM distlock_lock"  # noqa: S608
+    " WHERE digest = %(key)s",
+    room=Room(
+        # GET_LOCK() rounds its limit to whole seconds.
+        enter="SELECT /*+ MAX_EXECUTION_TIME(%(limit)s) */"
+        " IF(GET_LOCK(%(room)s, 0), 1, 2 * GET_LOCK(%(room)s, 86400))",
+        leave="SELECT RELEASE_LOCK(%(room)s)",
+        parameters=lambda digest, seconds: {
+            "room": f"distlock:{digest[:40]}",
+            "limit": max(1, round(seconds * 1000)),
+        },
     ),
 )
 

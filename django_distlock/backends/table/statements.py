@@ -13,7 +13,7 @@ from ...core.values import Claim, Grant, Refusal
 from .cursor import cursor_of
 from .sql import Dialect, Room
 
-__all__ = ["Row", "Statements", "TextStatements", "fetch"]
+__all__ = ["MySQLStatements", "Row", "Statements", "TextStatements", "fetch"]
 
 Row: TypeAlias = tuple[Any, ...]
 """A row's columns, in the order of `sql.COLUMNS`."""
@@ -158,6 +158,33 @@ class TextStatements(Statements):
 
     def _select(self, connection: BaseDatabaseWrapper, sql: str, **given: Any) -> list[Row]:
         return fetch(connection, sql, {**given, **self.dialect.clock()})
+
+
+class MySQLStatements(TextStatements):
+    """Those of MySQL, whose acquire answers by LAST_INSERT_ID() instead of a row."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.looks = False  # what a loser is told is no reason to ask another way the next time
+
+    def attempt(
+        self,
+        connection: BaseDatabaseWrapper,
+        claim: Claim,
+        *,
+        look_first: bool = False,
+        patience: float | None = None,
+    ) -> Grant | Refusal:
+        given = self.dialect.acquiring(claim, readable(claim.name))
+        with cursor_of(connection) as cursor:
+            cursor.execute(self.dialect.acquire, given)
+            token = int(cursor.lastrowid)
+        if token:
+            return Grant(token, claim.ttl)
+        rows = fetch(connection, self.dialect.look, self.dialect.parameters(claim))
+        if not rows or not rows[0][0]:
+            return Refusal()  # it was freed in between: look again soon
+        return Refusal(max(0.0, int(rows[0][2]) / 1_000_000), str(rows[0][3]))
 
 
 def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> bool:

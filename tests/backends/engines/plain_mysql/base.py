@@ -1,4 +1,4 @@
-"""A MariaDB that passes for MySQL."""
+"""A MariaDB that passes for an old MySQL, for which the lock table has no text."""
 
 from __future__ import annotations
 
@@ -9,3 +9,4 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """Says that it is not MariaDB."""
 
     mysql_is_mariadb = False
+    mysql_version = (8, 0, 11)
