@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,8 @@ __all__ = ["lock_rows"]
 
 M = TypeVar("M", bound=Model)
 
-# PostgreSQL: lock not available. MariaDB: lock wait timeout, max_statement_time.
-_BUSY = {"55P03", 1205, 1969}
+# PostgreSQL: lock not available. MariaDB: lock wait timeout, max_statement_time. MySQL: NOWAIT.
+_BUSY = {"55P03", 1205, 1969, 3572}
 _DEADLOCK = {"40P01", 1213}
 SEEN = 400  # characters of each thing that an error says of a deadlock
 _GRANT = "GRANT pg_read_all_stats TO it"
@@ -66,11 +67,12 @@ def lock_rows(
 
     ``nowait``, ``skip_locked``, ``of`` and ``no_key`` are those of `select_for_update`. ``wait``
     limits in the server how long it waits for rows that others have locked: ``0`` is ``nowait``, a
-    number of seconds or a timedelta is a limit, None is no limit, and without it the server's own
-    limit holds. Rows that are not to be had raise LockNotAcquiredError (``nowait``) or
-    LockTimeoutError; with ``on_contention="skip"`` the answer is then an empty list, and a callable
-    is given the error and returns the answer. A deadlock raises LockDeadlockError, always. The
-    transaction can go on after each of them but a deadlock on MariaDB, which undoes it all. A
+    number of seconds or a timedelta is a limit (MySQL rounds it up to whole seconds), None is no
+    limit, and without it the server's own limit holds. Rows that are not to be had raise
+    LockNotAcquiredError (``nowait``) or LockTimeoutError; with ``on_contention="skip"`` the answer
+    is then an empty list, and a callable is given the error and returns the answer. A deadlock
+    raises LockDeadlockError, always. The
+    transaction can go on after each of them but a deadlock on MariaDB and MySQL, which undoes it. A
     server that dies or ends the session meanwhile raises LockBackendError.
 
     Raises InvalidLockError outside of ``atomic()``, where nothing would stay locked, and
@@ -172,11 +174,26 @@ def _limit(connection: BaseDatabaseWrapper, seconds: float | None) -> Iterator[N
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
         return
-    if connection.vendor != "mysql" or not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+    if connection.vendor != "mysql":
         raise UnsupportedOperationError(
             f"wait cannot be limited on {connection.display_name}: use nowait",
             alias=connection.alias,
         )
+    if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+        # Of the session, in whole seconds: there is no limit for one statement that locks rows.
+        whole = 1_000_000 if seconds is None else max(1, math.ceil(seconds))
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
+            (before,) = cursor.fetchone()
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", [whole])
+        try:
+            yield
+        finally:
+            raw: Any = connection.connection
+            if raw is not None:  # past Django's cursor, which is refused until the block has ended
+                with contextlib.suppress(raw.Error), raw.cursor() as cursor:
+                    cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", [before])
+        return
     longest = 1_000_000 if seconds is None else max(1, round(seconds + 0.5))
     most = 0 if seconds is None else seconds
 

@@ -34,7 +34,7 @@ from django_distlock.backends.etcd import EtcdBackend  # noqa: E402
 from django_distlock.backends.locmem import LocMemBackend  # noqa: E402
 from django_distlock.backends.redis import RedisBackend  # noqa: E402
 from django_distlock.backends.redlock import RedlockBackend  # noqa: E402
-from django_distlock.backends.row import RowBackend, mariadb, postgresql  # noqa: E402
+from django_distlock.backends.row import RowBackend, mariadb, mysql, postgresql  # noqa: E402
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
 from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
@@ -62,6 +62,7 @@ DIALECTS = {
     "SQLite": (table_sql.SQLITE, "%(now)s"),
     "PostgreSQL": (table_sql.POSTGRESQL, table_sql.PG_NOW),
     "MariaDB": (table_sql.MARIADB, table_sql.MY_NOW),
+    "MySQL": (table_sql.MYSQL, table_sql.MY_NOW),
 }
 STATEMENTS = {
     "acquire": "Acquire",
@@ -103,6 +104,16 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
             "FREE": "Release, followed by `COMMIT`",
             "MAKE": "Make the row of a name never seen by this process, if it is not there",
             "HOLDERS": "Who holds what, read at READ UNCOMMITTED",
+        },
+    ),
+    "MySQL": (
+        mysql,
+        table_sql.MY_NOW,
+        {
+            "LIMITS": "Limit being idle, when a session has another ttl than before",
+            "LOCK": "Lock the row if it is free, and draw the token; in the same round trip",
+            "WAIT": "Wait for the row, then draw the token",
+            "MAKE": "Make the row of a name never seen by this process, under a `GET_LOCK()`",
         },
     ),
 }
@@ -155,10 +166,10 @@ def sql(*_: str) -> str:
     common = {name for name in STATEMENTS if all(o[name] == first[name] for o in others)}
     parts = ["`<now>` is"]
     parts.append("\n".join(f"- on {database}: `{now}`" for database, (_, now) in DIALECTS.items()))
-    for database, texts in [("All three", first), *shown.items()]:
+    for database, texts in [("All of them", first), *shown.items()]:
         parts.append(f"### {database}")
         for name, title in STATEMENTS.items():
-            if texts[name] and (name in common) is (database == "All three"):
+            if texts[name] and (name in common) is (database == "All of them"):
                 parts.append(f"{title}:\n\n```sql\n{texts[name]}\n```")
     return "\n\n".join(parts)
 

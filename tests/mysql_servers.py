@@ -25,6 +25,7 @@ ALIASES: dict[str, dict[str, Any]] = {
         "PREFIX": "portable",
         "OPTIONS": {"SQL": "portable"},
     },
+    "row-mysql": {"BACKEND": f"{BACKENDS}.row.RowBackend", "OPTIONS": {"CONNECTIONS": 150}},
     "version-mysql": {"BACKEND": f"{BACKENDS}.version.VersionBackend", "PREFIX": "version"},
 }
 

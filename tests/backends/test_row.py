@@ -46,20 +46,6 @@ def test_sqlite_is_refused_at_check_and_at_first_use(name: str) -> None:
                 use()
 
 
-@pytest.mark.parametrize("store", [store for store in SERVERS if store == "mariadb"])
-def test_mysql_is_refused_at_first_use(store: str, name: str) -> None:
-    """The check connects to no server, and MySQL has MariaDB's engine; here it only says so."""
-    settings = dict(connections.settings[store])
-    settings["ENGINE"] = "tests.backends.engines.plain_mysql"
-    with database_alias("foreign", settings), row_alias("rows", "foreign"):
-        assert check("rows", "foreign") == []
-        assert [each.id for each in locks["rows"].check_deploy()] == ["distlock.W009"]
-        why = r"'foreign' is MySQL, which has no SET STATEMENT.*not been run on MySQL.*TableBackend"
-        for use in (lock(name, using="rows").acquire, lock(name, using="rows").locked):
-            with pytest.raises(InvalidLockBackendError, match=why):
-                use()
-
-
 @pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
 def test_an_unknown_database_is_refused(store: str, name: str) -> None:
     """An engine of which this backend knows no statements."""

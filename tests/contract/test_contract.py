@@ -12,15 +12,15 @@ from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.redis import RedisBackend
-from django_distlock.backends.row import RowBackend
 from django_distlock.testing import override_locks
 from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.memory import MemoryBackend
 from tests import etcd_servers
-from tests.conftest import REDIS, SERVERS
-from tests.contract.connections import open_files, sockets_in_use, sockets_to
+from tests.conftest import REDIS
+from tests.contract.connections import open_files, sockets_to
 from tests.contract.on_etcd import OnEtcd
-from tests.servers import DatabaseServer, Etcd, chosen
+from tests.contract.on_servers import OnServer, RowOnServer
+from tests.servers import Etcd, chosen
 
 
 class TestLocMem(LockBackendContract):
@@ -88,62 +88,6 @@ if "sqlite" in chosen():
         alias = "memory"
         store_clock = False
         own_processes = False
-
-
-class OnServer(LockBackendContract):
-    """A technique of SQL, on a database server of this run."""
-
-    @property
-    def server(self) -> DatabaseServer:
-        """The server of the alias."""
-        return SERVERS[self.alias.rpartition("-")[2]]
-
-    def restart_store(self) -> None:
-        self.server.restart()
-
-    def hang_store(self) -> AbstractContextManager[None]:
-        return self._paused()
-
-    @contextmanager
-    def _paused(self) -> Iterator[None]:
-        self.server.pause()
-        try:
-            yield
-        finally:
-            self.server.resume()
-
-    def open_connections(self) -> int:
-        return sockets_in_use(self.backend(), self.server.port)
-
-
-class RowOnServer(OnServer):
-    """Rows locked by FOR UPDATE, on a database server of this run."""
-
-    # A new session may be needed, and PostgreSQL's driver knows no limit on connecting below 2 s.
-    round_trip = 1.0
-    least = 0.2
-    _twins: ClassVar[list[RowBackend]] = []
-
-    def twin(self, alias: str, prefix: str) -> BaseLockBackend:
-        twin = super().twin(alias, prefix)
-        assert isinstance(twin, RowBackend)
-        self._twins.append(twin)
-        return twin
-
-    def queued(self, waiters: int) -> bool:
-        # A statement that was sent first may be begun later, on a busy machine.
-        waiting = {
-            "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
-            # INNODB_TRX is read from a cache that each look within 0.1 s keeps as it is.
-            "mariadb": "SELECT count(*) FROM information_schema.processlist "
-            "WHERE state = 'Statistics' AND info LIKE 'SET STATEMENT%FOR UPDATE'",
-        }
-        return int(self.server.execute(waiting[self.server.name])) >= waiters
-
-    def open_connections(self) -> int:
-        for twin in self._twins:
-            sockets_in_use(twin, self.server.port)  # which closes what it keeps
-        return super().open_connections()
 
 
 if "postgresql" in chosen():

@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
 from tests.conftest import SERVERS
 from tests.contract.connections import sockets_in_use
-from tests.contract.test_contract import RowOnServer
+from tests.contract.on_servers import RowOnServer
 from tests.servers import chosen
 
 ASKED = {

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import contextvars
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
+from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
 
-from django_distlock import lock
+from django_distlock import LockNotAcquiredError, LockTimeoutError, lock, locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.table.statements import MySQLStatements
-from django_distlock.testing.contract import LockBackendContract
+from django_distlock.models import LockRow
+from django_distlock.rows import lock_rows
 from tests import clusters, mysql_servers
-from tests.backends.tools import table
-from tests.contract.connections import sockets_in_use
+from tests.backends.tools import elsewhere, table
+from tests.contract.on_servers import OnServer, RowOnServer
 from tests.servers import chosen, missing
 from tests.servers.mysql import MySQL
 
@@ -26,7 +32,7 @@ MODES = (
 
 if "mysql" in chosen():
 
-    class OnMySQL(LockBackendContract):
+    class OnMySQL(OnServer):
         """A technique of SQL on MySQL."""
 
         @classmethod
@@ -40,23 +46,6 @@ if "mysql" in chosen():
         def server(self) -> MySQL:
             """The server, started by the first who asks."""
             return mysql_servers.running()
-
-        def restart_store(self) -> None:
-            self.server.restart()
-
-        def hang_store(self) -> AbstractContextManager[None]:
-            return self._paused()
-
-        @contextmanager
-        def _paused(self) -> Iterator[None]:
-            self.server.pause()
-            try:
-                yield
-            finally:
-                self.server.resume()
-
-        def open_connections(self) -> int:
-            return sockets_in_use(self.backend(), self.server.port)
 
     class TestTable(OnMySQL):
         """The table, by the statements of MySQL's own."""
@@ -82,6 +71,37 @@ if "mysql" in chosen():
             finally:
                 self.server.execute(f"SET GLOBAL sql_mode = '{before}'")
 
+        def test_the_round_trips_are_what_the_page_says(self, name: str) -> None:
+            """One to win, two to lose, one to release."""
+            self.backend()
+            connection = connections["mysql"]
+            key = lock(name, using=self.alias)
+            with key:  # the row is made, and what an alias asks once is asked
+                pass
+
+            def counted(work: Callable[[], Any]) -> int:
+                with CaptureQueriesContext(connection) as queries:
+                    work()
+                return len(queries)
+
+            lease = key.acquire()
+            assert lease is not None
+            assert counted(lambda: contextvars.Context().run(key.acquire, wait=0)) == 2
+            assert counted(lease.release) == 1
+            assert counted(key.acquire) == 1
+            locks[self.alias].force_release(name)
+
+        def test_a_wait_in_the_queue_ends_in_time(
+            self, name: str, caplog: pytest.LogCaptureFixture
+        ) -> None:
+            """GET_LOCK() knows whole seconds alone."""
+            self.backend()
+            with lock(name, using=self.alias):
+                began = time.monotonic()
+                assert elsewhere(lock(name, using=self.alias, wait=1.4).acquire) is None
+                assert 1.3 < time.monotonic() - began < 6
+            assert "No wait queue" not in caplog.text
+
     class TestPortable(OnMySQL):
         """The table by the ORM alone."""
 
@@ -91,6 +111,40 @@ if "mysql" in chosen():
         """Compare-and-swap."""
 
         alias = "version-mysql"
+
+    class TestRow(OnMySQL, RowOnServer):
+        """Rows locked by FOR UPDATE."""
+
+        alias = "row-mysql"
+
+    class TestRowsOfTheApplication:
+        """`lock_rows()`, whose limit is one of the session there."""
+
+        def test_a_wait_is_limited_and_the_limit_put_back(self, name: str) -> None:
+            mysql_servers.running()
+            LockRow.objects.using("mysql").create(digest=name[-64:], name="of the application")
+            mine = LockRow.objects.using("mysql").filter(digest=name[-64:])
+
+            def refused(**options: Any) -> type[Exception] | None:
+                try:
+                    with transaction.atomic(using="mysql"):
+                        lock_rows(mine, **options)
+                        return None
+                except LockNotAcquiredError as error:
+                    return type(error)
+                finally:
+                    with connections["mysql"].cursor() as cursor:
+                        cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
+                        assert cursor.fetchone() == (50,)
+                    connections["mysql"].close()
+
+            with transaction.atomic(using="mysql"):
+                assert len(lock_rows(mine)) == 1
+                assert elsewhere(partial(refused, wait=0)) is LockNotAcquiredError
+                assert elsewhere(partial(refused, wait=0.5)) is LockTimeoutError
+                assert elsewhere(partial(refused, skip_locked=True)) is None
+            assert elsewhere(partial(refused, wait=None)) is None
+            connections["mysql"].close()
 
 elif "mysql" in missing():
 

@@ -8,7 +8,7 @@ from django.db import connections
 from ...core import checking
 from ..table.checks import check as check_table
 
-__all__ = ["check", "no_mysql", "no_row_locks", "permission", "pooler", "refusal"]
+__all__ = ["check", "no_row_locks", "permission", "pooler", "refusal"]
 
 _INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
 
@@ -20,15 +20,6 @@ def refusal(alias: str, database: str) -> str:
     if connections[database].vendor != "sqlite":
         why = "is a database on which this backend has no statements"
     return f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is {kind}, which {why}. {_INSTEAD}."
-
-
-def no_mysql(alias: str, database: str) -> str:
-    """Return why MySQL is refused, which only the server tells from MariaDB."""
-    return (
-        f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is MySQL, which has no SET STATEMENT, by "
-        "which this backend limits its waits on MariaDB; it has not been run on MySQL. "
-        f"{_INSTEAD}."
-    )
 
 
 def no_row_locks(alias: str, database: str, table: str, engine: str) -> str:

@@ -22,6 +22,7 @@ from ..table.options import whole_number
 from . import checks
 from .dialect import Dialect
 from .mariadb import MariaDB
+from .mysql import MySQL
 from .pool import Exhausted, Pool
 from .postgresql import PostgreSQL
 from .session import Row, Session
@@ -65,12 +66,10 @@ class Looks(InDatabase):
             return connection.mysql_is_mariadb, engine_of(connection, _TABLE)
 
         is_mariadb, engine = self._look(ask, limit)
-        if not is_mariadb:
-            raise InvalidLockBackendError(checks.no_mysql(self.alias, self.database))
         if engine not in (None, "innodb"):
             why = checks.no_row_locks(self.alias, self.database, _TABLE, engine)
             raise InvalidLockBackendError(why)
-        return MariaDB()
+        return MariaDB() if is_mariadb else MySQL()
 
     def _look(self, work: Callable[[Session], T], limit: float | None = None) -> T:
         """Do something in autocommit, on a session that holds nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.db.utils import OperationalError
 
@@ -18,22 +18,22 @@ from ..table.sql import MY_EMPTY, MY_NOTE, MY_NOW
 from .dialect import LONGEST_WAIT, Dialect, Missing
 from .session import Row, Session
 
-__all__ = ["MariaDB"]
+__all__ = ["EXISTS", "GRANT", "MariaDB", "is_locked"]
 
-NOBODY: Final = {1205, 1213, 1969}
-"""Errors that say that the row is locked."""
+LOCKED: Final = {1205, 1213, 1969, 3572}
+"""Errors that say that the row is locked; the last one is that of MySQL's NOWAIT."""
 
 # The two siblings would win over the first one, where the server sets them.
 LIMITS: Final = """SET SESSION idle_transaction_timeout = %(idle)s,
  idle_write_transaction_timeout = %(idle)s, idle_readonly_transaction_timeout = %(idle)s"""
 LEVEL: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # The value is the statement's LAST_INSERT_ID, which comes with its answer.
-_GRANT: Final = f"""UPDATE distlock_row
+GRANT: Final = f"""UPDATE distlock_row
  SET token = LAST_INSERT_ID(GREATEST(token + 1, {MY_NOW})), session = CONNECTION_ID(),
      owner = %(owner)s, name = %(name)s, note = {MY_NOTE}
  WHERE digest = %(key)s"""
 # Without a wait the time of the statement is that of the lock.
-_AT_ONCE: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {_GRANT}"
+_AT_ONCE: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {GRANT}"
 LOCK: Final = ("START TRANSACTION", _AT_ONCE)
 # Two statements, because the time of the one that waits is that of its beginning.
 WAIT: Final = (
@@ -67,6 +67,9 @@ class MariaDB(Dialect):
     """MariaDB's words."""
 
     refused = frozenset({1044, 1045, 1095, 1227})
+    limits: ClassVar[str] = LIMITS
+    lock: ClassVar[Sequence[str]] = LOCK
+    wait: ClassVar[Sequence[str]] = WAIT
 
     def _limits(self, session: Session, claim: Claim) -> list[str]:
         """Return what sets the session's limits, if they are not what the claim needs."""
@@ -75,7 +78,7 @@ class MariaDB(Dialect):
             return []
         first = [LEVEL] if session.idle < 0 else []
         session.idle = idle
-        return [*first, LIMITS]
+        return [*first, self.limits]
 
     def _given(self, claim: Claim) -> dict[str, Any]:
         return {**self.given(claim), "idle": max(1, math.ceil(claim.ttl))}
@@ -84,16 +87,19 @@ class MariaDB(Dialect):
         # Asked first: an INSERT would wait for the holder of a row that is there.
         if not session.fetch(EXISTS, self.given(claim)):
             try:
-                session.change(MAKE, self.given(claim))
+                self._insert(session, self.given(claim))
             except OperationalError as error:
-                if not _is_locked(session, error):
+                if not is_locked(session, error):
                     raise  # else it has been made meanwhile, and is held
+
+    def _insert(self, session: Session, given: dict[str, Any]) -> None:
+        session.change(MAKE, given)
 
     def attempt(self, session: Session, claim: Claim) -> int | None:
         try:
-            row = session.execute([*self._limits(session, claim), *LOCK], self._given(claim))
+            row = session.execute([*self._limits(session, claim), *self.lock], self._given(claim))
         except OperationalError as error:
-            if not _is_locked(session, error):
+            if not is_locked(session, error):
                 raise
             return None
         if row is None or not row[1]:
@@ -101,7 +107,7 @@ class MariaDB(Dialect):
         return int(row[0])
 
     def send_wait(self, session: Session, claim: Claim) -> None:
-        session.send(WAIT, self.given(claim) | {"most": round(LONGEST_WAIT)})
+        session.send(self.wait, self.given(claim) | {"most": round(LONGEST_WAIT)})
 
     def waited(self, row: Row | None) -> int | None:
         return int(row[0]) if row is not None and row[1] else None
@@ -146,17 +152,20 @@ class MariaDB(Dialect):
         removed = 0
         for digest in digests:
             try:
-                removed += session.change(REMOVE, {"key": digest, "older": older})
+                removed += self._delete(session, {"key": digest, "older": older})
             except OperationalError as error:
-                if not _is_locked(session, error):
+                if not is_locked(session, error):
                     raise  # else somebody is about to take it
         return removed
 
+    def _delete(self, session: Session, given: dict[str, Any]) -> int:
+        return session.change(REMOVE, given)
 
-def _is_locked(session: Session, error: Exception) -> bool:
+
+def is_locked(session: Session, error: Exception) -> bool:
     """Return whether an error says that another has the row, which leaves the session as it was."""
     driver: Any = error.__cause__ or error
-    if not driver.args or driver.args[0] not in NOBODY:
+    if not driver.args or driver.args[0] not in LOCKED:
         return False
     # Else the session would be closed after its use, as one of which nothing is known.
     session.connection.errors_occurred = False

@@ -69,7 +69,7 @@ def is_wait_over(error: Exception) -> bool:
     """
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
-    return _state_of(driver) in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969}
+    return _state_of(driver) in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969, 3024}
 
 
 def is_session_end(error: Exception) -> bool:
