@@ -110,6 +110,7 @@ def test_a_store_that_is_gone(log_in: LogIn, nightly: Redis) -> None:
     try:
         refresh(page)
         expect(page.locator('.dl-store[data-key="nightly"]')).to_contain_text("Down.")
+        expect(page.locator(".dl-error")).not_to_contain_text("reachable?")  # the name of our probe
         page.screenshot(path=SHOTS / "store-down.png", full_page=True)
     finally:
         nightly.start()

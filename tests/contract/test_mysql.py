@@ -20,6 +20,7 @@ from django_distlock.rows import lock_rows
 from tests import clusters, mysql_servers
 from tests.backends.tools import elsewhere, table
 from tests.contract.on_servers import OnServer, RowOnServer
+from tests.integration.test_pymysql import check as check_pymysql
 from tests.servers import chosen, missing
 from tests.servers.mysql import MySQL
 
@@ -145,6 +146,10 @@ if "mysql" in chosen():
                 assert elsewhere(partial(refused, skip_locked=True)) is None
             assert elsewhere(partial(refused, wait=None)) is None
             connections["mysql"].close()
+
+    @pytest.mark.parametrize("alias", ["mysql", "row-mysql", "version-mysql"])
+    def test_by_pymysql(alias: str, name: str) -> None:
+        check_pymysql(alias, name, mysql_servers.running())
 
 elif "mysql" in missing():
 

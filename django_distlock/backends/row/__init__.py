@@ -1,7 +1,7 @@
 """Row locks: the database itself locks a row, queues the waiters, and frees it with its session.
 
-``SELECT ... FOR UPDATE`` in a transaction on a connection of the lease's own, on PostgreSQL and
-MariaDB. There is no polling and no expiry to judge: the lock is the session. The ttl is the
+``SELECT ... FOR UPDATE`` in a transaction on a connection of the lease's own, on PostgreSQL,
+MariaDB and MySQL. There is no polling and no expiry to judge: the lock is the session. The ttl is the
 server's limit on being idle in a transaction, and any statement on the session renews it.
 """
 
@@ -41,7 +41,7 @@ reaper = Worker("distlock-row", close_connections, drained=False)
 
 
 class RowBackend(Looks):
-    """Rows locked by ``SELECT ... FOR UPDATE``, on PostgreSQL and MariaDB.
+    """Rows locked by ``SELECT ... FOR UPDATE``, on PostgreSQL, MariaDB and MySQL.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``, the
     seconds (5) after which a statement without an answer counts as failed; ``CONNECTIONS``, how

@@ -46,8 +46,8 @@ class TableBackend(InDatabase):
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
     the seconds (5) after which a statement without an answer counts as failed; ``SQL``, which is
     ``"auto"`` or, to have Django's ORM write the statements also where there are better ones (on
-    SQLite, PostgreSQL and MariaDB), ``"portable"``; ``DURABLE``, which on PostgreSQL may be False
-    so that no statement of a lock waits for the server's disk; ``WAITING``, how waiters wait:
+    SQLite, PostgreSQL, MariaDB and MySQL), ``"portable"``; ``DURABLE``, which on PostgreSQL may be
+    False so that no statement of a lock waits for the server's disk; ``WAITING``, how waiters wait:
     ``"queue"`` in a queue of the server's or the kernel's, or ``"poll"``; ``QUEUE_CONNECTIONS``,
     the connections (4) that a process may use to queue; ``SCHEMA``, that of the table on
     PostgreSQL, for projects whose ``search_path`` changes, as with django-tenants.
