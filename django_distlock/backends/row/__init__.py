@@ -1,8 +1,8 @@
 """Row locks: the database itself locks a row, queues the waiters, and frees it with its session.
 
 ``SELECT ... FOR UPDATE`` in a transaction on a connection of the lease's own, on PostgreSQL,
-MariaDB and MySQL. There is no polling and no expiry to judge: the lock is the session. The ttl is the
-server's limit on being idle in a transaction, and any statement on the session renews it.
+MariaDB and MySQL. There is no polling and no expiry to judge: the lock is the session. The ttl is
+the server's limit on being idle, and any statement on the session renews it.
 """
 
 from __future__ import annotations
