@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.servers import Consul, DatabaseServer, Etcd, Redis, ServerError, ZooKeeper
 from tests.servers.mariadb import MariaDB
+from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 
 __all__ = ["KNOWN", "environment"]
@@ -75,6 +76,10 @@ def _mariadb(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any
     _database(MariaDB(), stack, databases, aliases)
 
 
+def _mysql(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
+    _database(MySQL(), stack, databases, aliases)
+
+
 def _etcd(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:
     url = stack.enter_context(Etcd()).url
     aliases["etcd"] = {"BACKEND": f"{BACKENDS}.etcd.EtcdBackend", "LOCATION": url}
@@ -114,6 +119,7 @@ KNOWN: dict[str, tuple[str, Start]] = {
     "sqlite": ("sqlite3", lambda *_: None),
     "postgresql": ("psycopg", _postgresql),
     "mariadb": ("MySQLdb", _mariadb),
+    "mysql": ("MySQLdb", _mysql),
     "redis": ("redis", _redis),
     "redlock": ("redis", _redlock),
     "etcd": ("h11", _etcd),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .base import DatabaseServer
+from .base import DatabaseServer, ServerError
 
 UNPACKED = Path(os.environ.get("DISTLOCK_TEST_MYSQL_PLACE", Path(__file__).parents[2] / ".mysql"))
 """Where scripts/setup unpacks what Debian 12 has not: the server, and the libraries below it."""
@@ -36,6 +36,8 @@ class MySQL(DatabaseServer):
 
     def prepare(self) -> None:
         """Make an empty data folder, and the statements that make our account at each start."""
+        if not self.installed():
+            raise ServerError("There is no mysql here: scripts/setup test mysql fetches it")
         account = f"'{self.user}'@'%'"
         self.write(
             "account.sql",
