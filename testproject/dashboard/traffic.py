@@ -56,8 +56,11 @@ def _live(seed: float, number: int) -> None:
     from django_distlock import LockError, locks
 
     chance = random.Random(seed)
+    order: list[str] = []
     while not over.wait(chance.uniform(0.1, 1.5)):
-        alias = chance.choice(list(locks))
+        if not order:  # each store has its turn before one has a second
+            order = chance.sample(list(locks), len(list(locks)))
+        alias = order.pop()
         with suppress(LockError):
             chance.choices(DEEDS, WEIGHTS)[0](chance, alias)
         connections.close_all()

@@ -63,7 +63,7 @@ def test_it_shows_live_traffic_and_ends_by_ctrl_c(folder: Path) -> None:
     said = folder / "said"
     with said.open("w") as output, hearing_signals():
         program = subprocess.Popen(
-            [sys.executable, "-m", "testproject.dashboard", "--workers", "1", "--stores", *stores],
+            [sys.executable, "-m", "testproject.dashboard", "--workers", "2", "--stores", *stores],
             cwd=ROOT, env=environment, stdout=output, stderr=output,
         )  # fmt: skip
     try:
