@@ -78,6 +78,7 @@ if "mysql" in chosen():
             """One to win, two to lose, one to release."""
             self.backend()
             connection = connections["mysql"]
+            connection.close()  # the server may have been restarted since
             key = lock(name, using=self.alias)
             with key:  # the row is made, and what an alias asks once is asked
                 pass
@@ -125,6 +126,7 @@ if "mysql" in chosen():
 
         def test_a_wait_is_limited_and_the_limit_put_back(self, name: str) -> None:
             mysql_servers.running()
+            connections["mysql"].close()  # the server may have been restarted since
             LockRow.objects.using("mysql").create(digest=name[-64:], name="of the application")
             mine = LockRow.objects.using("mysql").filter(digest=name[-64:])
 
