@@ -31,7 +31,7 @@ ALIASES: dict[str, dict[str, Any]] = {
 
 
 def start() -> None:
-    """Say that there is a server, which nobody has started yet."""
+    """Say that there is a server; it is not started yet."""
     os.environ.pop(VARIABLE, None)
     if "mysql" in chosen():
         nowhere = MySQL().settings("distlock") | {"HOST": HOST, "PORT": "1"}

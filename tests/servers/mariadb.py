@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .base import DatabaseServer
 
@@ -14,7 +14,7 @@ class MariaDB(DatabaseServer):
 
     name = "mariadb"
     package = "mariadb-server"
-    programs = ("mariadb-install-db", "mariadbd", "mariadb")
+    programs: ClassVar[tuple[str, ...]] = ("mariadb-install-db", "mariadbd", "mariadb")
     accounts = ("mysql", "nobody")
 
     def __init__(self, *, durable: bool = False, options: Sequence[str] = ()) -> None:
@@ -24,34 +24,41 @@ class MariaDB(DatabaseServer):
 
     def prepare(self) -> None:
         """Make an empty data folder, and the statements that make our account at each start."""
+        self.write_account()
+        words = ["--auth-root-authentication-method=socket", "--skip-test-db"]
+        self.run("mariadb-install-db", "--no-defaults", *words, *self._shared())
+
+    def write_account(self) -> None:
+        """Write the statements that make our account."""
         account = f"'{self.user}'@'%'"
         self.write(
             "account.sql",
             f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{self.password}';\n"
             f"GRANT ALL ON *.* TO {account} WITH GRANT OPTION;\n",
         )
-        words = ["--auth-root-authentication-method=socket", "--skip-test-db"]
-        self.run("mariadb-install-db", "--no-defaults", *words, *self._shared())
 
     def command(self) -> list[str]:
         """Return the command line; all settings are on it."""
+        program = [self.program("mariadbd"), "--no-defaults", *self._shared()]
+        return [*program, *self.listening(), "--character-set-server=utf8mb4", *self.options]
+
+    def listening(self) -> list[str]:
+        """Return the options of a server that runs."""
         # 2 hands each commit to the operating system, which outlives a killed server. 0 would be
         # no faster here and loses the commits of the last second.
         flush = 1 if self.durable else 2
-        words = [
+        return [
             f"--port={self.port}",
             f"--bind-address={self.host}",
-            "--socket=mariadb.sock",  # in the data folder; a full path may be too long for a socket
-            f"--pid-file={self.folder}/mariadb.pid",
+            f"--socket={self.name}.sock",  # in the data folder; a full path may be too long
+            f"--pid-file={self.folder}/{self.name}.pid",
             f"--init-file={self.folder}/account.sql",
             f"--innodb-flush-log-at-trx-commit={flush}",
             "--skip-log-bin",
             "--skip-name-resolve",
-            "--character-set-server=utf8mb4",
             "--max-connections=200",
             "--max-connect-errors=1000000",
         ]
-        return [self.program("mariadbd"), "--no-defaults", *self._shared(), *words, *self.options]
 
     def answers(self) -> bool:
         """Ask for the data folder, to be sure that it is not another server."""

@@ -11,7 +11,7 @@ from ...core import checking
 from .clients import Client
 from .location import Place, caches_beside
 
-__all__ = ["LIMIT", "check_caches", "check_deploy", "info"]
+__all__ = ["LIMIT", "check_deploy", "info"]
 
 LIMIT = 2.0  # seconds that a check waits for the server
 
@@ -21,7 +21,7 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
     from redis.exceptions import RedisError
 
     where = f"DISTLOCKS[{alias!r}]: {place.shown}"
-    found = check_caches(alias, place)
+    found = _beside_caches(alias, place)
     try:
         for node in client.nodes(LIMIT):
             where = f"DISTLOCKS[{alias!r}]: {node.place.shown}"
@@ -37,7 +37,7 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
     return found
 
 
-def check_caches(alias: str, place: Place) -> list[CheckMessage]:
+def _beside_caches(alias: str, place: Place) -> list[CheckMessage]:
     """Return a warning when a cache is in the database of the locks."""
     names = caches_beside(place)
     if not names:

@@ -181,10 +181,7 @@ class MySQLStatements(TextStatements):
             token = int(cursor.lastrowid)
         if token:
             return Grant(token, claim.ttl)
-        rows = fetch(connection, self.dialect.look, self.dialect.parameters(claim))
-        if not rows or not rows[0][0]:
-            return Refusal()  # it was freed in between: look again soon
-        return Refusal(max(0.0, int(rows[0][2]) / 1_000_000), str(rows[0][3]))
+        return self.held(connection, claim) or Refusal()  # freed in between: look again soon
 
 
 def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> bool:
