@@ -34,15 +34,26 @@ class ServerError(RuntimeError):
     """A test server cannot be found, started or used."""
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """Return a free loopback port below the range that the kernel gives to clients.
+    """Reserve a loopback port for this process, below the range that the kernel gives to clients.
 
     A port of the client range could be taken by a client while the server is down for a restart.
+    The port stays bound until the process ends, so no other call returns it, here or in another
+    process of the run. A server can listen on it, as servers bind with SO_REUSEADDR.
     """
     for port in random.sample(range(15_000, 32_000), 200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return port
+        probe = socket.socket()
+        try:
+            probe.bind((HOST, port))  # without SO_REUSEADDR, so that a reserved port is refused
+        except OSError:
+            probe.close()
+            continue
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _reserved.append(probe)
+        return port
     raise ServerError("no free loopback port between 15000 and 32000")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import random
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from . import DATABASES, Consul, DatabaseServer, ServerError, chosen, databases, missing, watcher
+from .base import free_port
 
 HERE = Path(__file__).parent
 CHOSEN = [name for name in chosen() if name in DATABASES]
@@ -33,6 +35,18 @@ facts = {"uid": os.getuid(), "answer": answer, "pids": server.pids, "folder": st
 print(json.dumps(facts), flush=True)
 sys.stdin.readline()
 """
+
+
+def test_a_port_is_given_once() -> None:
+    # The processes of a run are seeded alike, and some ask for a port long before they listen.
+    program = "import random; from tests.servers.base import free_port; random.seed(22)"
+    command = [sys.executable, "-c", f"{program}; print(free_port())"]
+    random.seed(22)
+    ports = {free_port()}
+    random.seed(22)
+    ports.add(free_port())
+    ports.add(int(subprocess.check_output(command, cwd=HERE.parent.parent)))
+    assert len(ports) == 3
 
 
 def connect(server: DatabaseServer, name: str = "") -> Any:
