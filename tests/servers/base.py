@@ -34,7 +34,7 @@ class ServerError(RuntimeError):
     """A test server cannot be found, started or used."""
 
 
-_reserved: list[socket.socket] = []
+_reserved: list[int] = []
 
 
 def free_port() -> int:
@@ -52,7 +52,7 @@ def free_port() -> int:
             probe.close()
             continue
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _reserved.append(probe)
+        _reserved.append(probe.detach())  # a descriptor needs no closing at the end
         return port
     raise ServerError("no free loopback port between 15000 and 32000")
 
