@@ -47,8 +47,11 @@ class MySQL(MariaDB):
         try:
             if not session.fetch(EXISTS, given):
                 session.change(MAKE, given)
-        finally:
+        except OperationalError:
             session.fetch(DONE, given)
+            raise
+        # An interruption leaves answers unread: the session is closed then, which frees this too.
+        session.fetch(DONE, given)
 
     def _delete(self, session: Session, given: dict[str, Any]) -> int:
         try:
