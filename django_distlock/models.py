@@ -14,6 +14,8 @@ from .fencing.fields import FenceMarkField, FencingTokenField
 from .fencing.querysets import FencedManager
 
 __all__ = [
+    "AdvisoryHolder",
+    "AdvisoryRun",
     "FencedModel",
     "ForcedRelease",
     "HeldLock",
@@ -125,6 +127,54 @@ class RowSession(models.Model):
 
     def __str__(self) -> str:
         return str(self.session)
+
+
+class AdvisoryHolder(models.Model):
+    """An advisory lock that a session holds: for people, never for decisions.
+
+    A row counts while its session has the lock. On PostgreSQL tokens are drawn from the sequence of
+    this table.
+    """
+
+    token = models.BigAutoField(primary_key=True)
+    digest = models.CharField(max_length=64)
+    name = models.TextField()
+    owner = models.CharField(max_length=64)
+    note = models.TextField(default="")
+    lock_key = models.CharField(max_length=64)
+    session = models.BigIntegerField()
+    acquired = models.BigIntegerField()
+    forced = models.SmallIntegerField(default=0)
+
+    class Meta:
+        db_table = "distlock_advisory"
+        default_permissions = ()
+        indexes = (
+            models.Index(fields=("digest",), name="distlock_advisory_digest"),
+            models.Index(fields=("session",), name="distlock_advisory_session"),
+        )
+        verbose_name = "advisory lock"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AdvisoryRun(models.Model):
+    """From where the tokens of advisory locks count in this run of a MariaDB or MySQL server."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    run = models.CharField(max_length=100)
+    first = models.BigIntegerField()
+    base = models.BigIntegerField()
+    high = models.BigIntegerField()
+
+    class Meta:
+        db_table = "distlock_advisory_run"
+        default_permissions = ()
+        verbose_name = "run of a database server"
+
+    def __str__(self) -> str:
+        return self.run
 
 
 class HeldLock(LockRow):

@@ -15,7 +15,7 @@ __all__ = ["CLUSTERS", "VARIABLE", "hide", "is_hidden", "show"]
 
 CLUSTERS = (
     *("consul-cluster", "etcd-cluster", "etcd-newer", "zookeeper-cluster"),
-    *("mysql", "portable-mysql", "row-mysql", "version-mysql"),
+    *("mysql", "portable-mysql", "row-mysql", "version-mysql", "advisory-mysql"),
 )
 VARIABLE = "DISTLOCK_TEST_CLUSTERS"
 """Names the aliases that there are, for the processes that are started."""

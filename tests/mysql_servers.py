@@ -26,6 +26,10 @@ ALIASES: dict[str, dict[str, Any]] = {
         "OPTIONS": {"SQL": "portable"},
     },
     "row-mysql": {"BACKEND": f"{BACKENDS}.row.RowBackend", "OPTIONS": {"CONNECTIONS": 150}},
+    "advisory-mysql": {
+        "BACKEND": f"{BACKENDS}.advisory.AdvisoryBackend",
+        "OPTIONS": {"CONNECTIONS": 150},
+    },
     "version-mysql": {"BACKEND": f"{BACKENDS}.version.VersionBackend", "PREFIX": "version"},
 }
 

@@ -53,6 +53,7 @@ for _store, _levels in ISOLATED.items():
             DATABASES[f"{_store} {_level}"] = _usual | {"OPTIONS": _all_options}
 
 TABLE = "django_distlock.backends.table.TableBackend"
+ADVISORY = "django_distlock.backends.advisory.AdvisoryBackend"
 ROW = "django_distlock.backends.row.RowBackend"
 VERSION = "django_distlock.backends.version.VersionBackend"
 
@@ -76,6 +77,11 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
         f"row-{name}": {"BACKEND": ROW, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 150}}
         for name in DATABASES
         if DATABASES[name]["ENGINE"] != "django.db.backends.sqlite3"
+    },
+    **{
+        f"advisory-{name}": {"BACKEND": ADVISORY, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 150}}
+        for name in ("postgresql", "mariadb")
+        if name in DATABASES
     },
     **{
         f"version-{name}": {"BACKEND": VERSION, "LOCATION": name, "PREFIX": "version"}

@@ -107,6 +107,44 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="AdvisoryHolder",
+            fields=[
+                ("token", models.BigAutoField(primary_key=True, serialize=False)),
+                ("digest", models.CharField(max_length=64)),
+                ("name", models.TextField()),
+                ("owner", models.CharField(max_length=64)),
+                ("note", models.TextField(default="")),
+                ("lock_key", models.CharField(max_length=64)),
+                ("session", models.BigIntegerField()),
+                ("acquired", models.BigIntegerField()),
+                ("forced", models.SmallIntegerField(default=0)),
+            ],
+            options={
+                "db_table": "distlock_advisory",
+                "verbose_name": "advisory lock",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(fields=["digest"], name="distlock_advisory_digest"),
+                    models.Index(fields=["session"], name="distlock_advisory_session"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="AdvisoryRun",
+            fields=[
+                ("id", models.SmallIntegerField(primary_key=True, serialize=False)),
+                ("run", models.CharField(max_length=100)),
+                ("first", models.BigIntegerField()),
+                ("base", models.BigIntegerField()),
+                ("high", models.BigIntegerField()),
+            ],
+            options={
+                "db_table": "distlock_advisory_run",
+                "verbose_name": "run of a database server",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
             name="ForcedRelease",
             fields=[
                 (

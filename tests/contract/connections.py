@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from django_distlock.backends.advisory import AdvisoryBackend
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
@@ -30,7 +31,7 @@ def close_idle(backend: BaseLockBackend) -> None:
 
     On a thread, as Django closes nothing on that of an event loop.
     """
-    assert isinstance(backend, TableBackend | RowBackend)
+    assert isinstance(backend, TableBackend | RowBackend | AdvisoryBackend)
     closer = threading.Thread(target=backend.close_idle)
     closer.start()
     closer.join()

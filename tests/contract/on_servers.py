@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
+from django_distlock.backends.advisory import AdvisoryBackend
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.testing.contract import LockBackendContract
@@ -13,7 +14,7 @@ from tests.conftest import SERVERS
 from tests.contract.connections import sockets_in_use
 from tests.servers import DatabaseServer
 
-__all__ = ["OnServer", "RowOnServer"]
+__all__ = ["AdvisoryOnServer", "OnServer", "RowOnServer"]
 
 
 class OnServer(LockBackendContract):
@@ -42,19 +43,28 @@ class OnServer(LockBackendContract):
         return sockets_in_use(self.backend(), self.server.port)
 
 
-class RowOnServer(OnServer):
-    """Rows locked by FOR UPDATE, on a database server of this run."""
+class OnSessions(OnServer):
+    """A technique whose locks belong to sessions of their own."""
 
     # A new session may be needed, and PostgreSQL's driver knows no limit on connecting below 2 s.
     round_trip = 1.0
     least = 0.2
-    _twins: ClassVar[list[RowBackend]] = []
+    _twins: ClassVar[list[BaseLockBackend]] = []
 
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:
         twin = super().twin(alias, prefix)
-        assert isinstance(twin, RowBackend)
+        assert isinstance(twin, RowBackend | AdvisoryBackend)
         self._twins.append(twin)
         return twin
+
+    def open_connections(self) -> int:
+        for twin in self._twins:
+            sockets_in_use(twin, self.server.port)  # which closes what it keeps
+        return super().open_connections()
+
+
+class RowOnServer(OnSessions):
+    """Rows locked by FOR UPDATE, on a database server of this run."""
 
     def queued(self, waiters: int) -> bool:
         # A statement that was sent first may be begun later, on a busy machine.
@@ -67,7 +77,16 @@ class RowOnServer(OnServer):
         }
         return int(self.server.execute(waiting[self.server.name])) >= waiters
 
-    def open_connections(self) -> int:
-        for twin in self._twins:
-            sockets_in_use(twin, self.server.port)  # which closes what it keeps
-        return super().open_connections()
+
+class AdvisoryOnServer(OnSessions):
+    """Advisory locks of sessions, on a database server of this run."""
+
+    def queued(self, waiters: int) -> bool:
+        waiting = {
+            "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+            "mariadb": "SELECT count(*) FROM information_schema.processlist"
+            " WHERE state = 'User lock'",
+            "mysql": "SELECT count(*) FROM information_schema.processlist"
+            " WHERE state = 'User lock'",
+        }
+        return int(self.server.execute(waiting[self.server.name])) >= waiters

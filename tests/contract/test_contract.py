@@ -19,7 +19,7 @@ from tests import etcd_servers
 from tests.conftest import REDIS
 from tests.contract.connections import open_files, sockets_to
 from tests.contract.on_etcd import OnEtcd
-from tests.contract.on_servers import OnServer, RowOnServer
+from tests.contract.on_servers import AdvisoryOnServer, OnServer, RowOnServer
 from tests.servers import Etcd, chosen
 
 
@@ -112,6 +112,11 @@ if "postgresql" in chosen():
 
         alias = "row-postgresql"
 
+    class TestAdvisoryOnPostgreSQL(AdvisoryOnServer):
+        """Advisory locks, on PostgreSQL."""
+
+        alias = "advisory-postgresql"
+
 
 if "mariadb" in chosen():
 
@@ -134,6 +139,11 @@ if "mariadb" in chosen():
         """Rows locked by FOR UPDATE, on MariaDB."""
 
         alias = "row-mariadb"
+
+    class TestAdvisoryOnMariaDB(AdvisoryOnServer):
+        """GET_LOCK(), on MariaDB."""
+
+        alias = "advisory-mariadb"
 
 
 class OnRedis(LockBackendContract):

@@ -20,7 +20,7 @@ from django_distlock.models import LockRow
 from django_distlock.rows import lock_rows
 from tests import clusters, mysql_servers
 from tests.backends.tools import elsewhere, table
-from tests.contract.on_servers import OnServer, RowOnServer
+from tests.contract.on_servers import AdvisoryOnServer, OnServer, RowOnServer
 from tests.integration.shops import Shop
 from tests.integration.test_pymysql import check as check_pymysql
 from tests.servers import chosen, missing
@@ -120,6 +120,11 @@ if "mysql" in chosen():
         """Rows locked by FOR UPDATE."""
 
         alias = "row-mysql"
+
+    class TestAdvisory(OnMySQL, AdvisoryOnServer):
+        """GET_LOCK()."""
+
+        alias = "advisory-mysql"
 
     class TestRowsOfTheApplication:
         """`lock_rows()`, whose limit is one of the session there."""

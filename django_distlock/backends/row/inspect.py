@@ -48,7 +48,8 @@ class Looks(InDatabase):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        self._pool = Pool(self.database, self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4))
+        most, idle = self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4)
+        self._pool: Pool[Session] = Pool(self.database, most, idle, Session)
         self._chosen: Dialect | None = None
 
     def dialect(self, limit: float | None = None) -> Dialect:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
@@ -17,6 +19,8 @@ from .session import Session
 
 __all__ = ["Exhausted", "Pool"]
 
+S = TypeVar("S", bound=Session)
+
 IDLE = 60.0  # seconds that an unused session is kept
 
 
@@ -24,17 +28,20 @@ class Exhausted(OperationalError):
     """All sessions that this process may have are holding or waiting."""
 
 
-class Pool:
+class Pool(Generic[S]):
     """Sessions to a DATABASES alias: ``most`` at a time that hold or wait, ``idle`` kept."""
 
-    def __init__(self, database: str, most: int, idle: int) -> None:
+    def __init__(
+        self, database: str, most: int, idle: int, make: Callable[[BaseDatabaseWrapper], S]
+    ) -> None:
         self.database = database
         self.most = most
+        self._make = make
         self._mutex = Mutex()
         self._out = 0
-        self._idle: Kept[Session] = Kept(idle, Session.close)
+        self._idle: Kept[S] = Kept(idle, Session.close)
 
-    def take(self, *, counted: bool = True) -> Session:
+    def take(self, *, counted: bool = True) -> S:
         """Return a session for a lease, or one that is not ``counted``, for a moment."""
         with self._mutex:
             if counted:
@@ -45,7 +52,7 @@ class Pool:
                     )
                 self._out += 1
         try:
-            return self._idle.take() or Session(self._connection())
+            return self._idle.take() or self._make(self._connection())
         except BaseException:
             if counted:
                 self._forget()
@@ -67,25 +74,28 @@ class Pool:
         with self._mutex:
             self._out -= 1
 
-    def give_back(self, session: Session, *, counted: bool = True, sound: bool = True) -> None:
-        """Keep the session for the next who needs one, or end it."""
+    def give_back(
+        self, session: S, *, counted: bool = True, sound: bool = True, seconds: float = IDLE
+    ) -> None:
+        """Keep the session so long for the next who needs one, or end it."""
         if counted:
             self._forget()
         session.owner, session.key, session.token, session.until = "", "", None, math.inf
         connection = session.connection
         # Django's test runner drops the test database: nothing of ours may be connected then.
         keep = sound and not is_testing() and not connection.errors_occurred
-        if not (keep and connection.connection is not None and self._idle.give(session, IDLE)):
+        if not (keep and connection.connection is not None and self._idle.give(session, seconds)):
             session.close()
 
     def close(self) -> None:
         """End the idle ones."""
         self._idle.clear()
 
-    def forget_parent(self, held: list[Session]) -> None:
+    def forget_parent(self, held: Sequence[Session]) -> None:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
         self._mutex = Mutex()
-        for session in (*self._idle.forget_parent(), *held):
+        inherited: list[Session] = [*self._idle.forget_parent(), *held]
+        for session in inherited:
             mute(descriptor_of(session.connection.connection))
             park(session)
         self._out = 0

@@ -117,8 +117,8 @@ class Session:
     def execute(self, statements: Sequence[str], parameters: dict[str, Any]) -> Row | None:
         """Run statements, in one round trip where the driver can, and return the last one's row.
 
-        On MariaDB the row is that of what the last statement has put into LAST_INSERT_ID(), and
-        its count of rows. By psycopg it is of bytes.
+        On MariaDB a statement without rows answers by what it has put into LAST_INSERT_ID(), and
+        its count of rows. By psycopg a row is of bytes.
         """
         if self.can_send():
             with self.connection.wrap_database_errors:
@@ -155,8 +155,11 @@ class Session:
             return _last_row(raw)
         raw.read_query_result()
         while True:
-            raw.store_result()
-            row = (raw.insert_id(), raw.affected_rows())  # which the next call forgets
+            result = raw.store_result()
+            if result is not None:
+                row = next(iter(result.fetch_row(1)), None)
+            else:
+                row = (raw.insert_id(), raw.affected_rows())  # which the next call forgets
             if raw.next_result() == -1:
                 return row
 
@@ -219,9 +222,13 @@ class Session:
         """Return whether it holds and waits for nothing any more, as far as is known here."""
         if self.until < now:
             return True
-        descriptor = descriptor_of(self.connection.connection)
         # Without a token it waits, or has just been lent: then its user finds out.
-        if self.token is None or descriptor is None or descriptor < 0 or _CLOSED is None:
+        return self.token is not None and self.is_closed()
+
+    def is_closed(self) -> bool:
+        """Return whether the server has closed the connection, where the system tells."""
+        descriptor = descriptor_of(self.connection.connection)
+        if descriptor is None or descriptor < 0 or _CLOSED is None:
             return False
         poll = select.poll()
         poll.register(descriptor, _CLOSED)

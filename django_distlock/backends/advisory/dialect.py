@@ -1,0 +1,120 @@
+"""What the advisory backend asks of a database; each answers in its own words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from ..row.session import Row
+from .session import AdvisorySession
+
+__all__ = ["COLUMNS", "DELETE_SESSION", "FORCE", "LONGEST_WAIT", "Dialect"]
+
+LONGEST_WAIT: Final = 300.0
+"""Seconds after which the server ends a wait, so that no dead client's lasts for ever."""
+
+COLUMNS: Final = "token, digest, name, owner, note, lock_key, session, acquired"
+DELETE_SESSION: Final = "DELETE FROM distlock_advisory WHERE session = %(session)s"
+DELETE: Final = "DELETE FROM distlock_advisory WHERE token IN %(tokens)s"
+FORCE: Final = """UPDATE distlock_advisory SET forced = 1
+ WHERE digest = %(digest)s AND owner = %(owner)s"""
+
+
+class Dialect(ABC):
+    """The statements of one database."""
+
+    refused: ClassVar[frozenset[str | int]] = frozenset()
+    """The errors by which the server says that the role may not end a session."""
+    unit: ClassVar[float] = 1.0
+    """Seconds; the unit of the server's limit on silence."""
+    keeps_high: ClassVar[bool] = False
+    """Whether the greatest token so far is to be noted now and then, see `note_high`."""
+
+    @abstractmethod
+    def lock_of(self, session: AdvisorySession, key: str) -> str:
+        """Return the server's word for the lock of a key."""
+
+    @abstractmethod
+    def limit_of(self, ttl: float) -> int:
+        """Return a ttl in the unit of the server's limit on silence, rounded up."""
+
+    @abstractmethod
+    def begin(self, session: AdvisorySession) -> None:
+        """Make a new connection ready: its limits, its number, and where tokens begin."""
+
+    @abstractmethod
+    def set_limit(self, session: AdvisorySession) -> None:
+        """Have the server end the session when it is silent for ``session.limit``."""
+
+    # -- sent on a session of locks, answered later ------------------------------------------------
+
+    @abstractmethod
+    def send_try(self, session: AdvisorySession, lock: str, key: str) -> None:
+        """Send what takes the lock if it is free, and then draws a token."""
+
+    @abstractmethod
+    def send_unlock(self, session: AdvisorySession, lock: str) -> None:
+        """Send what frees the lock."""
+
+    @abstractmethod
+    def send_wait(self, session: AdvisorySession, lock: str, key: str) -> None:
+        """Send what waits for the lock, and then draws a token."""
+
+    @abstractmethod
+    def send_look(self, session: AdvisorySession) -> None:
+        """Send the question which of the session's locks another process wants released."""
+
+    def token(self, session: AdvisorySession, lock: str, key: str, row: Row | None) -> int | None:
+        """Return the token that an answer brings; None if another holds the lock."""
+        return None if row is None or row[0] is None else int(row[0])
+
+    @abstractmethod
+    def freed(self, row: Row | None) -> bool:
+        """Return whether an answer to `send_unlock` says that the lock was held."""
+
+    def forced(self, row: Row | None) -> list[str]:
+        """Return the owners that an answer to `send_look` names."""
+        text = None if row is None else row[0]
+        if text is None:
+            return []
+        return (text.decode() if isinstance(text, bytes) else str(text)).split(",")
+
+    @abstractmethod
+    def cancel(self, session: AdvisorySession, other: AdvisorySession, limit: float) -> None:
+        """Have the server end the wait of ``session``, by way of ``other``."""
+
+    # -- in autocommit, on any session -------------------------------------------------------------
+
+    @abstractmethod
+    def holder(self, session: AdvisorySession, digest: str) -> Row | None:
+        """Return (digest, name, owner, token, note, session, acquired) of who holds a lock."""
+
+    @abstractmethod
+    def holders(
+        self, session: AdvisorySession, after: str, size: int
+    ) -> tuple[list[Row], str | None]:
+        """Return the same of the next held locks, and where to go on; None where it ends."""
+
+    @abstractmethod
+    def is_held(self, session: AdvisorySession, lock: str) -> bool:
+        """Return whether any session of the server holds a lock."""
+
+    @abstractmethod
+    def insert(self, session: AdvisorySession, rows: Sequence[dict[str, Any]]) -> None:
+        """Write what people see of the locks that were taken; ``age`` is in microseconds."""
+
+    def delete(self, session: AdvisorySession, tokens: Sequence[int]) -> None:
+        """Delete the rows of locks that are held no more."""
+        session.change(DELETE, {"tokens": tuple(tokens)})
+
+    @abstractmethod
+    def tidy(self, session: AdvisorySession) -> None:
+        """Delete what is left of sessions that have ended."""
+
+    @abstractmethod
+    def end(self, session: AdvisorySession, number: int) -> None:
+        """End another session."""
+
+    def note_high(self, session: AdvisorySession, token: int) -> None:  # noqa: B027 - not all do
+        """Note the greatest token so far, for the next run of the server."""

@@ -1,0 +1,165 @@
+# ruff: noqa: S608 - only constants are put together into SQL
+"""Advisory locks of sessions on PostgreSQL.
+
+Tokens are drawn from the sequence of the holders' table, by CASE after the grant: it waits for no
+disk, and is raised to the clock when it lags, so that a change from another backend of this
+database to this one finds greater tokens. A crash of the server may have it fall back by what was
+drawn in the last second. So each of our sessions shares one more lock, ALIVE: who opens a session
+and is alone has come after a crash or a restart, say, and raises the sequence before anyone draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ...exceptions import InvalidLockBackendError
+from ..row.dialect import milliseconds
+from ..row.session import Row
+from ..table.connection import is_direct
+from ..table.sql import PG_NOW
+from . import checks
+from .dialect import COLUMNS, LONGEST_WAIT, Dialect
+from .session import AdvisorySession
+
+__all__ = ["PostgreSQL"]
+
+_LONGEST_LIMIT: Final = 2_147_483_647
+SET_UP: Final = (
+    "SET statement_timeout = 0",
+    f"SET lock_timeout = {milliseconds(LONGEST_WAIT)}",
+    "SET synchronous_commit = off",
+    "SET default_transaction_isolation = 'read committed'",
+    # Else the server would not notice that a client who waits is gone.
+    "SET client_connection_check_interval = '5s'",
+)
+_SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
+# More than can have been drawn in the time for which a crash forgets.
+_BEYOND: Final = 65_536
+ALIVE: Final = "1684632436, 1"
+RAISING: Final = "1684632436, 2"
+RAISE: Final = f"greatest(last_value + {_BEYOND}, {PG_NOW})"
+# Ahead of the clock by some milliseconds, so that most tokens are drawn without raising it.
+_AHEAD: Final = 5000
+# Each part is what the one around it is made of, and so comes before it. One at a time raises: who
+# draws meanwhile is behind the clock, too, and waits for its turn.
+_RAISED: Final = f"""SELECT CASE WHEN token >= now THEN token
+    ELSE setval(%(sequence)s, now + {_AHEAD}) END
+  FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now
+    FROM (SELECT pg_advisory_xact_lock({RAISING}) OFFSET 0) AS alone OFFSET 0) AS second"""
+TOKEN: Final = f"""(SELECT CASE WHEN token >= now THEN token ELSE ({_RAISED}) END
+  FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now OFFSET 0) AS first)"""
+_HELD: Final = """
+SELECT h.digest, h.name, h.owner, h.token, h.note, h.session, h.acquired
+  FROM distlock_advisory h
+  JOIN pg_locks l ON l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND ((l.classid::bigint << 32) | l.objid::bigint)::text = h.lock_key AND l.pid = h.session"""
+HOLDER: Final = f"{_HELD} WHERE h.digest = %(digest)s ORDER BY h.token DESC LIMIT 1"
+IS_HELD: Final = """SELECT 1 FROM pg_locks l
+ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND (l.classid::bigint << 32) | l.objid::bigint = %(lock)s::bigint"""
+INSERT: Final = f"""INSERT INTO distlock_advisory ({COLUMNS}, forced)
+VALUES (%(token)s, %(digest)s, %(name)s, %(owner)s, %(note)s, %(lock)s, %(session)s,
+        {PG_NOW} - %(age)s, 0)
+ON CONFLICT DO NOTHING"""
+DELETE: Final = "DELETE FROM distlock_advisory WHERE token = ANY(%(tokens)s)"
+TIDY: Final = """DELETE FROM distlock_advisory
+ WHERE session NOT IN (SELECT pid FROM pg_stat_activity)"""
+
+
+class PostgreSQL(Dialect):
+    """PostgreSQL's words."""
+
+    refused = frozenset({"42501"})
+    unit = 0.001
+
+    def lock_of(self, session: AdvisorySession, key: str) -> str:
+        return str(int.from_bytes(bytes.fromhex(key[:16]), "big", signed=True))
+
+    def limit_of(self, ttl: float) -> int:
+        return min(milliseconds(ttl), _LONGEST_LIMIT)
+
+    def begin(self, session: AdvisorySession) -> None:
+        if not is_direct(session.connection):
+            raise InvalidLockBackendError(checks.pooled(session.connection.alias))
+        raw: Any = session.connection.connection
+        session.number = raw.info.backend_pid
+        with session.connection.cursor() as cursor:
+            for sql in SET_UP:
+                cursor.execute(sql)
+            cursor.execute(f"SELECT {_SEQUENCE}")
+            (sequence,) = cursor.fetchone()  # quoted as a name in a statement has to be
+            name = "'" + sequence.replace("'", "''") + "'::regclass"
+            cursor.execute(f"SELECT pg_try_advisory_lock({ALIVE})")
+            alone = cursor.fetchone() == (True,)
+            if alone:
+                cursor.execute(f"SELECT setval({name}, {RAISE}) FROM {sequence}")
+            cursor.execute(f"SELECT pg_advisory_lock_shared({ALIVE})")
+            if alone:
+                cursor.execute(f"SELECT pg_advisory_unlock({ALIVE})")
+            token = TOKEN.replace("%(sequence)s", name)
+            cursor.execute(
+                "PREPARE distlock_try (bigint) AS"
+                f" SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END"
+            )
+            cursor.execute(f"PREPARE distlock_token AS SELECT {token}")
+            cursor.execute("PREPARE distlock_unlock (bigint) AS SELECT pg_advisory_unlock($1)")
+            cursor.execute(
+                "PREPARE distlock_look (int) AS SELECT string_agg(owner, ',')"
+                " FROM distlock_advisory WHERE session = $1 AND forced <> 0"
+            )
+        session.direct = True
+
+    def set_limit(self, session: AdvisorySession) -> None:
+        session.execute(
+            ["SELECT set_config('idle_session_timeout', %(limit)s, false)"],
+            {"limit": str(session.limit)},
+        )
+        session.idle = session.limit
+
+    def send_try(self, session: AdvisorySession, lock: str, key: str) -> None:
+        session.send_prepared("distlock_try", lock)
+
+    def send_unlock(self, session: AdvisorySession, lock: str) -> None:
+        session.send_prepared("distlock_unlock", lock)
+
+    def send_wait(self, session: AdvisorySession, lock: str, key: str) -> None:
+        wait = ["SELECT pg_advisory_lock(%(lock)s::bigint)", "EXECUTE distlock_token"]
+        session.send(wait, {"lock": lock})
+
+    def send_look(self, session: AdvisorySession) -> None:
+        session.send_prepared("distlock_look", str(session.number))
+
+    def freed(self, row: Row | None) -> bool:
+        return row is not None and row[0] in (b"t", True)
+
+    def cancel(self, session: AdvisorySession, other: AdvisorySession, limit: float) -> None:
+        raw: Any = session.connection.connection
+        with session.connection.wrap_database_errors:
+            raw.cancel_safe(timeout=limit)
+
+    def holder(self, session: AdvisorySession, digest: str) -> Row | None:
+        rows = session.fetch(HOLDER, {"digest": digest})
+        return rows[0] if rows else None
+
+    def holders(
+        self, session: AdvisorySession, after: str, size: int
+    ) -> tuple[list[Row], str | None]:
+        return session.fetch(_HELD, {}), None
+
+    def is_held(self, session: AdvisorySession, lock: str) -> bool:
+        return bool(session.fetch(IS_HELD, {"lock": lock}))
+
+    def insert(self, session: AdvisorySession, rows: Sequence[dict[str, Any]]) -> None:
+        session.execute_many(INSERT, rows)
+
+    def delete(self, session: AdvisorySession, tokens: Sequence[int]) -> None:
+        session.change(DELETE, {"tokens": list(tokens)})
+
+    def tidy(self, session: AdvisorySession) -> None:
+        session.change(TIDY, {})
+
+    def end(self, session: AdvisorySession, number: int) -> None:
+        session.fetch("SELECT pg_terminate_backend(%(number)s)", {"number": number})
