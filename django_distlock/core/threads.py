@@ -46,6 +46,11 @@ else:
     Mutex = threading.RLock
 
 
+def is_mine(mutex: threading.RLock) -> bool:
+    """Return whether this thread has a mutex, as when a signal handler came in the middle."""
+    return bool(mutex._is_owned())  # type: ignore[attr-defined]
+
+
 class _Waking:
     """Wakes a task, as the release of a lock wakes a thread."""
 

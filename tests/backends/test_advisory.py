@@ -244,7 +244,7 @@ def test_tokens_go_on_from_those_of_the_table(store: str, alias: str, name: str)
     for using in (store, alias, store, alias):
         with advisory_alias("fresh", store), lock(name, using=using) as lease:
             tokens.append(lease.fencing_token)
-        time.sleep(0.01)
+        time.sleep(0.1)
     assert tokens == sorted(set(tokens))
 
 

@@ -81,6 +81,8 @@ class RowOnServer(OnSessions):
 class AdvisoryOnServer(OnSessions):
     """Advisory locks of sessions, on a database server of this run."""
 
+    shown = 2.0
+
     def queued(self, waiters: int) -> bool:
         waiting = {
             "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",

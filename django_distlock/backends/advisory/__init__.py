@@ -8,6 +8,7 @@ silent for its ttl is ended by the server, and with it go its locks: that is the
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -19,10 +20,10 @@ from django.db.utils import Error
 
 from ...conf import AliasConf
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
-from ...core.threads import Mutex
+from ...core.threads import Mutex, is_mine
 from ...core.values import Claim, Grant, Refusal
 from ...core.worker import Worker, close_connections
-from ...exceptions import InvalidLockBackendError
+from ...exceptions import UnsupportedOperationError
 from ..row import pausing
 from ..row.pool import IDLE, Exhausted
 from ..row.session import Ended, Row
@@ -42,6 +43,8 @@ SHARED = 3  # sessions that the locks of a process share, so that they may have 
 TICK = 0.5  # seconds between two questions whether another process wants a lock released
 SOON = 0.03  # seconds after which a grant is written for others to see
 ABANDONED = 4.0  # seconds without a look after which a claim waits no more
+GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
+SLICE = 0.25  # seconds that an answer is waited for at first, with the session kept
 MOMENT = 0.02  # of the ttl: by which the lease of one who has waited may be shorter
 ANSWERS = 3.0  # seconds after which a holder's process is taken to be hung by a forced release
 
@@ -86,7 +89,7 @@ class AdvisoryBackend(Looks):
         answered = min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
         session = self._of(claim)
         if session is not None:
-            answer = self._ask_again(session, claim, answered)
+            answer = self._ask_again(session, claim, answered, wait=limit > 0)
             if answer is not None:
                 return answer
         answer = self._try_shared(claim, answered)
@@ -94,65 +97,25 @@ class AdvisoryBackend(Looks):
             self._queue(claim, answered)
         return answer
 
-    def _ask_again(
-        self, session: AdvisorySession, claim: Claim, limit: float
-    ) -> Grant | Refusal | None:
-        """Answer a claim that has or awaits the lock by a session; None if it has none any more."""
-        with _Using(session, limit):
-            if self._of(claim) is not session:
-                return None
-            lock = self.dialect.lock_of(session, claim.key)
-            held = session.held.get(lock)
-            if held is not None and held.claim.owner == claim.owner:
-                if not self._keep(session, [claim], limit):
-                    return None
-                return Grant(held.token, claim.ttl)
-            session.until = time.monotonic() + ABANDONED
-            if not session.is_answered():
-                return Refusal()
-            try:
-                token = self._guarded(
-                    session,
-                    lambda: session.run(lambda: self._awaited(session, lock, claim), limit),
-                )
-            except Ended:
-                return None  # its place in the queue is gone: it asks once more
-            if token is None:  # the server's limit on waiting
-                self._drop(session, sound=True)
-                return None
-            now = time.monotonic()
-            passed = now - session.sent_at
-            if passed > claim.ttl * MOMENT:
-                # The server's limit runs since the grant, of which the time is not known.
-                self._guarded(session, lambda: self._look_for_forced(session, limit))
-                passed = 0.0
-            session.until = math.inf
-            self._granted(session, lock, claim, token)
-            return Grant(token, claim.ttl - passed)
-
-    def _awaited(self, session: AdvisorySession, lock: str, claim: Claim) -> int | None:
-        return self.dialect.token(session, lock, claim.key, session.receive())
-
     def _try_shared(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt on a session that many locks share; once more if that had been ended."""
         need = self.dialect.limit_of(claim.ttl)
-        again = False
-        while True:
+        for last in (False, True):
             session = self._share(need)
-            with _Using(session, limit):
-                if session not in self._shared:
-                    continue  # ended meanwhile, as it was empty
-                try:
-                    return self._guarded(session, partial(self._try, session, need, claim, limit))
-                except Ended:
-                    if again:
-                        raise
-                    again = True
+            try:
+                return self._with(session, limit, partial(self._try, session, need, claim))
+            except Ended:
+                if last:
+                    raise
+        raise AssertionError  # the loop's last round returns or raises
 
     def _try(
-        self, session: AdvisorySession, need: int, claim: Claim, limit: float
+        self, session: AdvisorySession, need: int, claim: Claim, limit: float, left: float
     ) -> Grant | Refusal:
+        if session not in self._shared:
+            raise Ended("it held nothing, and was ended meanwhile", reported=True)
         dialect = self.dialect
-        self._ready(session, need, limit)
+        self._ready(session, need, left)
         lock = dialect.lock_of(session, claim.key)
         if lock in session.held:
             return Refusal()  # to the server, it would be the same session that asks
@@ -163,39 +126,17 @@ class AdvisoryBackend(Looks):
                 late=lambda row: self._undo(session, lock),
             )
             token = dialect.token(session, lock, claim.key, row)
-        except Ended:
+        except (Ended, Overdue):
             raise
-        except Error as error:
+        except Error:
             # The lock may be there, and the token not: on a replica that is read-only, say.
-            if not isinstance(error, Overdue) and session.connection.connection is not None:
+            if session.connection.connection is not None:
                 self._undo(session, lock)
             raise
         if token is None:
             return Refusal()
         self._granted(session, lock, claim, token)
         return Grant(token, claim.ttl)
-
-    def _guarded(self, session: AdvisorySession, work: Callable[[], T]) -> T:
-        """Do ``work`` under the session's mutex; note the loss of its locks if it is gone.
-
-        An interruption in the middle leaves it unknown what the next answer is to: it is closed.
-        """
-        try:
-            return work()
-        except Overdue:
-            if session.connection.connection is None:
-                self._lose(session)
-            raise
-        except (Ended, InvalidLockBackendError):
-            self._lose(session)
-            raise
-        except Error:
-            if session.connection.connection is None:
-                self._lose(session)
-            raise
-        except BaseException:
-            self._lose(session)
-            raise
 
     def _undo(self, session: AdvisorySession, lock: str) -> None:
         """Free a lock that may have been granted after its claim had given up."""
@@ -206,14 +147,15 @@ class AdvisoryBackend(Looks):
     def _share(self, need: int) -> AdvisorySession:
         """Return the shared session for leases of so long, or what is next to it."""
         with self._mutex:
-            shared = self._shared
+            # Not one in the middle of whose use a signal handler asks.
+            shared = [each for each in self._shared if not is_mine(each.mutex)]
             for session in shared:
                 if session.limit == need:
                     return session
             if len(shared) < SHARED:
                 session = self._pool.take(counted=False)
                 session.limit = need
-                shared.append(session)
+                self._shared.append(session)
                 return session
             fitting = [each for each in shared if not each.held]
             fitting = fitting or [each for each in shared if each.limit > need] or shared
@@ -226,6 +168,7 @@ class AdvisoryBackend(Looks):
         # A longer limit is right for shorter leases, too: they are freed by this process.
         session.limit = max(need, session.limit) if session.held else need
         if session.limit != session.idle:
+            session.settle(limit)
             session.run(lambda: self.dialect.set_limit(session), limit)
 
     def _begin(self, session: AdvisorySession) -> None:
@@ -240,6 +183,8 @@ class AdvisoryBackend(Looks):
         self._holders.add(held, lock, session.number)
         self._tend_in(SOON)
 
+    # -- waiting -----------------------------------------------------------------------------------
+
     def _queue(self, claim: Claim, limit: float) -> None:
         """Have a session of the claim's own wait for the lock, if there may be one more."""
         try:
@@ -251,7 +196,8 @@ class AdvisoryBackend(Looks):
             with self._mutex:
                 self._sessions[claim.owner] = session
             if self._guarded(session, lambda: self._send_wait(session, claim, limit)):
-                session.until = time.monotonic() + ABANDONED
+                session.looked = time.monotonic()
+                session.until = session.looked + ABANDONED
             else:
                 self._drop(session, sound=True)
         self._tend_in(TICK)
@@ -272,6 +218,47 @@ class AdvisoryBackend(Looks):
                     raise
                 # It had been kept from an earlier use, and the server has ended it.
 
+    def _ask_again(
+        self, session: AdvisorySession, claim: Claim, limit: float, *, wait: bool
+    ) -> Grant | Refusal | None:
+        """Answer a claim that has or awaits the lock by a session; None if it has none any more."""
+        try:
+            return self._with(session, limit, partial(self._answer, session, claim, wait))
+        except Ended:
+            return None  # its place in the queue is gone: it asks once more
+
+    def _answer(
+        self, session: AdvisorySession, claim: Claim, wait: bool, limit: float, left: float
+    ) -> Grant | Refusal | None:
+        if self._of(claim) is not session:
+            return None
+        lock = self.dialect.lock_of(session, claim.key)
+        held = session.held.get(lock)
+        if held is not None and held.claim.owner == claim.owner:
+            return Grant(held.token, claim.ttl) if self._keep(session, [claim], limit) else None
+        now, before = time.monotonic(), session.looked
+        session.looked, session.until = now, now + ABANDONED
+        # Who pauses in between is woken by the answer; who asks again at once may be faster than
+        # the server's message that it is his turn.
+        if not session.is_answered(GLANCE if wait and now - before < GLANCE else 0.0):
+            return Refusal()
+        token = session.run(
+            lambda: self.dialect.token(session, lock, claim.key, session.receive()), left
+        )
+        if token is None:  # the server's limit on waiting
+            self._drop(session, sound=True)
+            return None
+        passed = time.monotonic() - session.sent_at
+        if passed > claim.ttl * MOMENT:
+            # The server's limit runs since the grant, of which the time is not known.
+            session.ask(partial(self.dialect.send_look, session), left)
+            passed = 0.0
+        session.until = math.inf
+        self._granted(session, lock, claim, token)
+        return Grant(token, claim.ttl - passed)
+
+    # -- renewing and releasing --------------------------------------------------------------------
+
     def renew(self, claim: Claim) -> bool:
         return self.renew_many([claim])[0]
 
@@ -280,12 +267,18 @@ class AdvisoryBackend(Looks):
         by_session: dict[int, tuple[AdvisorySession, list[Claim]]] = {}
         for claim in claims:
             session = self._of(claim)
-            if session is not None:
+            if session is None:
+                self._not_elsewhere(claim)
+            else:
                 by_session.setdefault(id(session), (session, []))[1].append(claim)
         ours: set[str] = set()
         for session, some in by_session.values():
-            with _Using(session, self.command_timeout):
-                ours |= self._keep(session, some, self.command_timeout)
+            with contextlib.suppress(Ended):
+                ours |= self._with(
+                    session,
+                    self.command_timeout,
+                    lambda limit, left: self._keep(session, some, limit),  # noqa: B023
+                )
         return [claim.owner in ours for claim in claims]
 
     def _keep(self, session: AdvisorySession, claims: Sequence[Claim], limit: float) -> set[str]:
@@ -295,48 +288,72 @@ class AdvisoryBackend(Looks):
         if not kept:
             return set()
         need = max(self.dialect.limit_of(claim.ttl) for claim in kept)
-        try:
-            self._guarded(session, lambda: self._extend(session, need, limit))
-        except Ended:
-            return set()
+        if need > session.idle:
+            session.limit = need
+            session.settle(limit)
+            session.run(lambda: self.dialect.set_limit(session), limit)
+        self._look_for_forced(session, limit)
         now = time.monotonic()
         for claim in kept:
             held[claim.owner].until = now + claim.ttl
-        self._tend_in(min(claim.ttl for claim in kept))
+        self._tend_in(min(TICK, *(claim.ttl for claim in kept)))
         return {claim.owner for claim in kept if self._of(claim) is session}
 
-    def _extend(self, session: AdvisorySession, need: int, limit: float) -> None:
-        if need > session.limit:
-            session.limit = need
-            session.run(lambda: self.dialect.set_limit(session), limit)
-        self._look_for_forced(session, limit)
+    def _not_elsewhere(self, claim: Claim) -> None:
+        """Raise if another process holds the lock for this very claim: it cannot be renewed here.
+
+        Asked only when there is no session for it, so when the lease is lost, or was handed over.
+        """
+        if claim.owner in self._parents:
+            return
+        row = self._holder(claim.key)
+        if row and row[2] == claim.owner and self._of(claim) is None:
+            raise UnsupportedOperationError(
+                "An advisory lock is of a session of the process that took it, and cannot be "
+                "handed to another one: release it there, or use the table backend",
+                name=claim.name,
+                alias=self.alias,
+            )
 
     def release(self, claim: Claim) -> bool:
         session = self._of(claim)
         if session is None:
             return claim.owner not in self._parents and self._force_out(claim)
-        with _Using(session, self.command_timeout):
-            if self._of(claim) is not session:
-                return False
-            lock = self.dialect.lock_of(session, claim.key)
-            held = session.held.get(lock)
-            if held is None or held.claim.owner != claim.owner:
-                self._withdraw(session)
-                return False
-            return self._free(session, lock, self.command_timeout)
-
-    def withdraw(self, claim: Claim) -> bool:
-        session = self._of(claim)
-        return session is not None and self.release(claim)
-
-    def _free(self, session: AdvisorySession, lock: str, limit: float) -> bool:
-        """Free a lock of a session's; return whether it was held until now."""
         over = session.is_closed()
         try:
-            freed = self._guarded(session, lambda: self._unlock(session, lock, limit))
+            return self._with(
+                session,
+                self.command_timeout,
+                lambda limit, left: self._release(session, claim, limit),
+            )
         except Ended as error:
             # If only the answer is missing, the lock was held until now, and is free by now.
             return not (over or error.reported)
+
+    def _release(self, session: AdvisorySession, claim: Claim, limit: float) -> bool:
+        if self._of(claim) is not session:
+            return False
+        lock = self.dialect.lock_of(session, claim.key)
+        held = session.held.get(lock)
+        if held is None or held.claim.owner != claim.owner:
+            self._withdraw(session)
+            return False
+        return self._free(session, lock, limit)
+
+    def withdraw(self, claim: Claim) -> bool:
+        return self._of(claim) is not None and self.release(claim)
+
+    def _free(self, session: AdvisorySession, lock: str, limit: float) -> bool:
+        """Free a lock of a session's; return whether it was held until now."""
+        session.settle(limit)
+        freed = session.freed.pop(lock, None)
+        if freed is None:
+            row = session.ask(
+                partial(self.dialect.send_unlock, session, lock),
+                limit,
+                late=lambda row: session.freed.__setitem__(lock, self.dialect.freed(row)),
+            )
+            freed = self.dialect.freed(row)
         self._forget(session, lock)
         if not session.held:
             session.empty_since = time.monotonic()
@@ -346,49 +363,6 @@ class AdvisoryBackend(Looks):
                 # Django's test runner drops the test database: nothing may be connected then.
                 session.close()
         return freed
-
-    def _unlock(self, session: AdvisorySession, lock: str, limit: float) -> bool:
-        """Free a lock; if that was tried before, by what the server answers to it now."""
-
-        def late(row: Row | None) -> None:
-            session.freed[lock] = self.dialect.freed(row)
-
-        session.settle(limit)
-        if lock in session.freed:
-            return session.freed.pop(lock)
-        row = session.ask(partial(self.dialect.send_unlock, session, lock), limit, late=late)
-        return self.dialect.freed(row)
-
-    def _forget(self, session: AdvisorySession, lock: str) -> None:
-        held = session.held.pop(lock)
-        with self._mutex:
-            self._sessions.pop(held.claim.owner, None)
-        self._holders.remove(held.token)
-
-    def _lose(self, session: AdvisorySession) -> None:
-        """Note that a session is gone, and with it all of its locks. Called under its mutex."""
-        lost = list(session.held)
-        for lock in lost:
-            self._forget(session, lock)
-        session.empty_since = time.monotonic()
-        if session.owner:
-            self._drop(session, sound=False)
-        else:
-            session.close()
-        if lost:
-            self._tell_losses()
-
-    def _tell_losses(self) -> None:
-        # Not under a session's mutex.
-        self._worker.submit(self.notice_losses)
-
-    def _drop(self, session: AdvisorySession, *, sound: bool) -> None:
-        """Part a session of a waiter's from its claim; called under its mutex."""
-        with self._mutex:
-            self._sessions.pop(session.owner, None)
-        # The server would end it when it has been silent for its limit.
-        seconds = min(IDLE, session.limit * self.dialect.unit / 2)
-        self._pool.give_back(session, sound=sound, seconds=seconds)
 
     def _withdraw(self, session: AdvisorySession) -> None:
         """Have the server end a wait; whatever it answers, the session is closed."""
@@ -404,12 +378,87 @@ class AdvisoryBackend(Looks):
             # A cancellation that comes late must not hit whoever has the session next.
             self._drop(session, sound=False)
 
+    # -- sessions ----------------------------------------------------------------------------------
+
+    def _of(self, claim: Claim) -> AdvisorySession | None:
+        return self._sessions.get(claim.owner)
+
+    def _with(self, session: AdvisorySession, limit: float, work: Callable[[float, float], T]) -> T:
+        """Do ``work`` under the session's mutex, within ``limit`` seconds.
+
+        It is given how long it may wait for an answer, and how long in all. A server that does not
+        answer is waited for in slices, between which others of this process have their turn.
+        """
+        if is_mine(session.mutex):
+            raise Overdue("a signal handler asks while its thread asks by the same session")
+        end, slice_ = time.monotonic() + limit, SLICE
+        while True:
+            with session.mutex:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise Overdue(f"no answer within {limit:g} s")
+                try:
+                    return self._guarded(
+                        session,
+                        lambda: work(min(slice_, left), left),  # noqa: B023 - called at once
+                    )
+                except Overdue:
+                    if left <= slice_ or session.connection.connection is None:
+                        raise
+            slice_ *= 2
+
+    def _guarded(self, session: AdvisorySession, work: Callable[[], T]) -> T:
+        """Do ``work`` under the session's mutex; note the loss of its locks if it is gone."""
+        try:
+            return work()
+        except Error as error:
+            if isinstance(error, Ended) or session.connection.connection is None:
+                self._lose(session)
+            raise
+        except BaseException:
+            # Interrupted in the middle, say: what the next answer is to is not known.
+            self._lose(session)
+            raise
+
+    def _forget(self, session: AdvisorySession, lock: str) -> None:
+        held = session.held.pop(lock)
+        with self._mutex:
+            self._sessions.pop(held.claim.owner, None)
+        self._holders.remove(held.token)
+
+    def _lose(self, session: AdvisorySession) -> None:
+        """Close a session, and note that its locks are lost. Called under its mutex."""
+        lost = list(session.held)
+        for lock in lost:
+            self._forget(session, lock)
+        session.freed.clear()
+        session.empty_since = time.monotonic()
+        if session.owner:
+            self._drop(session, sound=False)
+        else:
+            session.close()
+        if lost:
+            self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        # Not under a session's mutex: the holds have their own.
+        self._worker.submit(self.notice_losses)
+
+    def _drop(self, session: AdvisorySession, *, sound: bool) -> None:
+        """Part a session of a waiter's from its claim; called under its mutex."""
+        with self._mutex:
+            self._sessions.pop(session.owner, None)
+        # The server would end it when it has been silent for its limit.
+        seconds = min(IDLE, session.limit * self.dialect.unit / 2)
+        self._pool.give_back(session, sound=sound, seconds=seconds)
+
     # -- forced releases ---------------------------------------------------------------------------
 
     def _force_out(self, claim: Claim) -> bool:
         """Have the process that holds the lock release it; end its session if it does not."""
         dialect = self.dialect
         given = {"digest": claim.key, "owner": claim.owner}
+        self._holders.write(dialect)  # what this process has released is gone
 
         def holds() -> Row | None:
             row = self._look(lambda session: dialect.holder(session, claim.key))
@@ -431,9 +480,8 @@ class AdvisoryBackend(Looks):
 
     def _look_for_forced(self, session: AdvisorySession, limit: float) -> None:
         """Release what another process wants released; this also keeps the session."""
-        dialect = self.dialect
-        row = session.ask(lambda: dialect.send_look(session), limit)
-        owners = set(dialect.forced(row))
+        row = session.ask(partial(self.dialect.send_look, session), limit)
+        owners = set(self.dialect.forced(row))
         forced = [lock for lock, held in session.held.items() if held.claim.owner in owners]
         for lock in forced:
             self._free(session, lock, limit)
@@ -478,28 +526,29 @@ class AdvisoryBackend(Looks):
         if not session.mutex.acquire(blocking=False):
             return SOON  # it is in use
         try:
-            expired = [lock for lock, held in session.held.items() if held.until <= now]
-            for lock in expired:
-                self._free(session, lock, self.command_timeout)
-            if expired:
-                self._tell_losses()
-            if session.held:
-                if ticks and self._holders.is_written():
-                    self._guarded(
-                        session, lambda: self._look_for_forced(session, self.command_timeout)
-                    )
-                if session.held:
-                    return min(TICK, *(held.until - now for held in session.held.values()))
-            if session.owner and session.until <= now:
-                self._withdraw(session)
-            elif not session.owner:
-                idle = min(IDLE, session.limit * self.dialect.unit / 2)
-                if session.is_empty(now, idle):
-                    self._end_shared(session)
+            return self._guarded(session, lambda: self._do_what_is_due(session, now, ticks=ticks))
         except self.store_errors:
             logger.debug("Looking after locks of %r failed", self.alias, exc_info=True)
+            return TICK
         finally:
             session.mutex.release()
+
+    def _do_what_is_due(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
+        expired = [lock for lock, held in session.held.items() if held.until <= now]
+        for lock in expired:
+            self._free(session, lock, SLICE)
+        if expired:
+            self._tell_losses()
+        if session.held and ticks and self._holders.is_written():
+            self._look_for_forced(session, SLICE)
+        if session.held:
+            return min(TICK, *(held.until - now for held in session.held.values()))
+        if session.owner and session.until <= now:
+            self._withdraw(session)
+        elif not session.owner:
+            idle = min(IDLE, session.limit * self.dialect.unit / 2)
+            if session.is_empty(now, idle):
+                self._end_shared(session)
         return TICK
 
     def _end_shared(self, session: AdvisorySession) -> None:
@@ -510,9 +559,6 @@ class AdvisoryBackend(Looks):
         self._pool.give_back(session, counted=False, sound=False)
 
     # -- for the layers above ----------------------------------------------------------------------
-
-    def _of(self, claim: Claim) -> AdvisorySession | None:
-        return self._sessions.get(claim.owner)
 
     def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
         """Return that a lease is lost when its session is gone, or it was forced."""
@@ -563,30 +609,3 @@ class AdvisoryBackend(Looks):
         self._reset()
         self._holders.forget_parent()
         self._pool.forget_parent(sessions)
-
-
-class _Using:
-    """Enters a session's mutex within a limit.
-
-    Raises Overdue when another thread keeps it, or when a signal handler came in the middle of what
-    this thread does with the session.
-    """
-
-    __slots__ = ("_limit", "_session")
-
-    def __init__(self, session: AdvisorySession, limit: float) -> None:
-        self._session = session
-        self._limit = limit
-
-    def __enter__(self) -> None:
-        session = self._session
-        if not session.mutex.acquire(timeout=self._limit):
-            raise Overdue(f"the session was in use for {self._limit:g} s")
-        if session.busy:
-            session.mutex.release()
-            raise Overdue("a signal handler asks for a lock while its thread asks for one")
-        session.busy = True
-
-    def __exit__(self, *_: object) -> None:
-        self._session.busy = False
-        self._session.mutex.release()

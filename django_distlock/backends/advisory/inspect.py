@@ -13,7 +13,7 @@ from django.db import connections
 
 from ...conf import AliasConf, OptionSpec
 from ...core.names import unreadable
-from ...core.values import LockInfo, noted
+from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
 from ..row.pool import Exhausted, Pool
@@ -85,25 +85,35 @@ class Looks(InDatabase):
             self._pool.give_back(session, counted=False, sound=sound)
 
     def inspect(self, name: str) -> LockInfo | None:
-        key = self.key(name)
+        row = self._holder(self.key(name))
+        if row is None:
+            return None
+        return self._info(row) if row else self._unknown(name)
+
+    def _holder(self, key: str) -> Row | None:
+        """Return the row of who holds a lock; an empty one if that is told nowhere."""
         self._holders.write(self.dialect)
         end = time.monotonic() + UNWRITTEN
         while True:
             row = self._look(lambda session: self.dialect.holder(session, key))
             if row is not None:
-                return self._info(row)
+                return row
             if not self._look(
                 lambda session: self.dialect.is_held(session, self.dialect.lock_of(session, key))
             ):
                 return None
             if time.monotonic() > end:
-                return self._unknown(name)
+                return ()
             time.sleep(NAP)
 
     def _unknown(self, name: str) -> LockInfo:
         """Return what is known of a holder that has written nothing: that it holds the lock now."""
         now = datetime.now(UTC)
         return noted("", name=name, fencing_token=None, acquired_at=now, expires_at=None, owner="")
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        """Refuse: what crashes have left is removed now and then by whoever writes beside it."""
+        return BaseLockBackend.clean_batch(self, policy, cursor)
 
     def _page(self, after: str) -> tuple[list[Row], str | None]:
         if not after:

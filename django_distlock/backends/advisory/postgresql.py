@@ -35,7 +35,7 @@ SET_UP: Final = (
 )
 _SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
 # More than can have been drawn in the time for which a crash forgets.
-_BEYOND: Final = 65_536
+_BEYOND: Final = 16_384
 ALIVE: Final = "1684632436, 1"
 RAISING: Final = "1684632436, 2"
 RAISE: Final = f"greatest(last_value + {_BEYOND}, {PG_NOW})"

@@ -45,8 +45,6 @@ class AdvisorySession(Session):
         """What it holds, by the lock."""
         self.limit = 0
         """How long the server shall let it be silent, in the unit of the server's limit."""
-        self.busy = False
-        """Whether a thread that has the mutex is in the middle of something."""
         self.freed: dict[str, bool] = {}
         """Whether locks were freed whose release was answered too late for its caller."""
         self.empty_since = time.monotonic()

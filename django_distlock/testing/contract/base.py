@@ -102,6 +102,8 @@ class ContractBase:
     """Seconds besides in which a store that was stopped carries out what was left to do."""
     handoff: ClassVar[float] = 1.0
     """Seconds in which a waiter gets a lock that is freed."""
+    shown: ClassVar[float] = 0.0
+    """Seconds in which other processes see in `held()` who has taken a lock."""
     round_trip: ClassVar[float] = 0.3
     """Seconds that the store may take for an answer, on a busy machine."""
     own_processes: ClassVar[bool] = True

@@ -12,7 +12,7 @@ import pytest
 from .... import LeaseLostError, LockBackendError, lock
 from ....backends.base import BaseLockBackend
 from ...taps import failing
-from ...worlds import Actor, World
+from ...worlds import Actor, World, eventually
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Visible"]
@@ -77,19 +77,24 @@ class Visible(ContractBase):
         lock = self.lock(name, metadata={"why": "seen"})
         async with self.process(world) as process:
             lease = await a.take(lock)
-            for seen in (
-                await process.ask("held", prefix=name),
-                [await process.ask("see", name=name)],
-            ):
-                assert seen == [[name, self.token(lease), os.getpid(), {"why": "seen"}]]
+            wanted = [name, self.token(lease), os.getpid(), {"why": "seen"}]
+            assert await process.ask("see", name=name) == wanted
+
+            async def shown() -> bool:
+                return bool(await process.ask("held", prefix=name) == [wanted])
+
+            await eventually(shown, self.shown)
             await process.ask("force", name=name)
             with pytest.raises(LeaseLostError):
                 await a.renew(lease)
             assert await process.ask("see", name=name) is None
             # And the other way round.
             assert await process.acquire(name, ttl=20) is not None
-            (info,) = await a.held(backend, name)
-            assert info.holder.pid == process.pid
+
+            async def told() -> bool:
+                return [info.holder.pid for info in await a.held(backend, name)] == [process.pid]
+
+            await eventually(told, self.shown)
             await a.force(backend, name)
             with pytest.raises(LeaseLostError):
                 await process.release(name)
