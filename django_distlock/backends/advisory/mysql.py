@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -103,7 +104,11 @@ class MySQL(Dialect):
         session.fetch(UNLOCK, lock)
 
     def _run(self, session: AdvisorySession) -> str:
-        """Return what tells this run of the server from others: who it is, and since when."""
+        """Return what tells this run of the server from others: who it is, and since when.
+
+        That is a second: in the one in which it started no token is drawn, as it may have been
+        killed, and start once more, in the same one.
+        """
         show = "SHOW GLOBAL STATUS LIKE 'Uptime'"
         while True:
             # Uptime counts from the second in which its statement began.
@@ -112,7 +117,9 @@ class MySQL(Dialect):
             ((after, host, port),) = session.fetch(
                 "SELECT UNIX_TIMESTAMP(), @@hostname, @@port", {}
             )
-            if before == after:
+            if int(uptime) < 1:
+                time.sleep(0.05)
+            elif before == after:
                 return f"{host[:60]}:{port}:{before - int(uptime)}"
 
     def set_limit(self, session: AdvisorySession) -> None:
