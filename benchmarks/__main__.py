@@ -44,6 +44,7 @@ from .targets import Verdict, judge
 BACKENDS: tuple[Backend, ...] = (
     "table",
     "row",
+    "advisory",
     "version",
     "redis",
     "redlock",

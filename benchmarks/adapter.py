@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Literal
 
 __all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled", "PolledAsOurs"]
 
-Backend = Literal["table", "row", "version", "redis", "redlock", "etcd", "consul", "zookeeper"]
+Backend = Literal[
+    "table", "row", "advisory", "version", "redis", "redlock", "etcd", "consul", "zookeeper"
+]
 Kind = Literal["ours", "floor", "peer"]
 
 RETRY = 0.05  # seconds between two attempts, where a library leaves the waiting to its user

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..adapter import Adapter
+from .advisory import BareAdvisory, DjangoMySQL, OursAdvisory, ToozMySQL
 from .consul import CONSUL
 from .db_mutex import DbMutex
 from .etcd import ETCD
@@ -20,14 +21,20 @@ from .zookeeper import ZOOKEEPER
 __all__ = ["ADAPTERS", "adapters"]
 
 ROW = (OursRow, BareForUpdate, SelectForUpdate)
+ADVISORY = (OursAdvisory, BareAdvisory)
+GET_LOCK = (*ADVISORY, DjangoMySQL, ToozMySQL)
 VERSION = (OursVersion, BareSwap, BareSwapPolled, DjangoConcurrency)
 ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     "sqlite": (Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete, *VERSION),
     "postgresql": (
         *(Ours, OursPolling, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
-        *(*ROW, *VERSION),
+        *(*ROW, *ADVISORY, *VERSION),
     ),
-    "mariadb": (Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete, *ROW, *VERSION),
+    "mariadb": (
+        *(Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete),
+        *(*ROW, *GET_LOCK, *VERSION),
+    ),
+    "mysql": (Ours, OursRow, BareForUpdate, SelectForUpdate, *GET_LOCK),
     "redis": REDIS,
     "redlock": REDLOCK,
     "etcd": ETCD,

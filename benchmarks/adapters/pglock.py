@@ -14,6 +14,7 @@ class PgLock(Adapter):
 
     name = "django-pglock"
     kind = "peer"
+    backend = "advisory"
     needs = ("pglock", "pgactivity")
     apps = ("pgactivity", "pglock")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import Store
 from .consul import OneConsul
-from .databases import Mariadb, Postgresql, Sqlite
+from .databases import Mariadb, Mysql, Postgresql, Sqlite
 from .etcd import OneEtcd
 from .redis import OneRedis, Redlock
 from .zookeeper import OneZooKeeper
@@ -14,7 +14,7 @@ __all__ = ["STORES", "Store", "set_up_django"]
 STORES: dict[str, type[Store]] = {
     kind.name: kind
     for kind in (
-        *(Sqlite, Postgresql, Mariadb, OneRedis, Redlock),
+        *(Sqlite, Postgresql, Mariadb, Mysql, OneRedis, Redlock),
         *(OneEtcd, OneConsul, OneZooKeeper),
     )
 }

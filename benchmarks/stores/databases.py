@@ -9,11 +9,12 @@ from typing import Any
 
 from tests.servers import DatabaseServer
 from tests.servers.mariadb import MariaDB
+from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 
 from .base import Store, alias
 
-__all__ = ["Mariadb", "Postgresql", "Sqlite"]
+__all__ = ["Mariadb", "Mysql", "Postgresql", "Sqlite"]
 
 CONNECTIONS = 400  # one for each of 256 waiters, and more where they queue
 
@@ -26,9 +27,9 @@ class Database(Store):
 
     def settings(self) -> dict[str, Any]:
         """Return the database, and an alias for each backend."""
-        kinds = {"default": "table.Table", "row": "row.Row", "version": "version.Version"}
-        if self.in_client:
-            del kinds["row"]  # SQLite has no row locks
+        kinds = {"default": "table.Table", "version": "version.Version"}
+        if not self.in_client:  # SQLite has neither
+            kinds |= {"row": "row.Row", "advisory": "advisory.Advisory"}
         aliases = {name: alias(kind) for name, kind in kinds.items()}
         aliases["polling"] = aliases["default"] | {"OPTIONS": {"WAITING": "poll"}}
         return {"DATABASES": {"default": self.database}, "DISTLOCKS": aliases}
@@ -148,3 +149,12 @@ class Mariadb(Served):
 
     def _status(self, name: str) -> int:
         return int(self.server.execute(f"SHOW GLOBAL STATUS LIKE '{name}'").split()[1])
+
+
+class Mysql(Mariadb):
+    """innodb_flush_log_at_trx_commit=1, no binary log."""
+
+    name = "mysql"
+
+    def __init__(self) -> None:
+        self.server = MySQL(durable=True, options=[f"--max-connections={CONNECTIONS}"])

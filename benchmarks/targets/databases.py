@@ -6,11 +6,13 @@ from .rows import Found, Rows, rates
 
 __all__ = ["judge_database"]
 
-SERVERS = ("postgresql", "mariadb")
+SERVERS = ("postgresql", "mariadb", "mysql")
 OURS, FLOOR, POLLING = "django-distlock", "bare statements", "bare, polling"
 UNQUEUED = "django-distlock, polling"
 DB_MUTEX = "django-db-mutex"
 ROW, FOR_UPDATE, BY_HAND = "django-distlock row", "bare FOR UPDATE", "select_for_update()"
+ADVISORY, BARE_ADVISORY = "django-distlock advisory", "bare advisory lock"
+PGLOCK, TOOZ = "django-pglock", "tooz"
 SAVE, PLAIN, CONCURRENCY = "VersionedModel.save()", "plain save()", "django-concurrency save()"
 
 
@@ -19,8 +21,10 @@ def judge_database(rows: Rows, store: str) -> Found:
     for part in (
         _pairs,
         _row_pairs,
+        _advisory_pairs,
         _handover,
         _row_handover,
+        _advisory_handover,
         _fairness,
         _failing,
         _renewals,
@@ -60,6 +64,11 @@ def _row_pairs(rows: Rows, served: bool) -> Found:
     yield from rates(rows, "pairs", ROW, {FOR_UPDATE: 0.8, BY_HAND: 1.0}, f"{ROW}: ")
 
 
+def _advisory_pairs(rows: Rows, served: bool) -> Found:
+    limits = {PGLOCK: 1.8} if rows.get("pairs", PGLOCK) else {BARE_ADVISORY: 0.6}
+    yield from rates(rows, "pairs", ADVISORY, limits, f"{ADVISORY}: ")
+
+
 def _save(rows: Rows, served: bool) -> Found:
     yield from rates(rows, "save", SAVE, {PLAIN: round(1 / 1.15, 3), CONCURRENCY: 1.0}, f"{SAVE}: ")
 
@@ -72,10 +81,23 @@ def _row_handover(rows: Rows, served: bool) -> Found:
             yield f"{ROW}: hand-off p50 / {FOR_UPDATE}, {waiters} waiters", "<=", 1.2, ratio
 
 
+def _advisory_handover(rows: Rows, served: bool) -> Found:
+    for waiters in rows.waiters():
+        ours, pglock, tooz = (
+            rows.get("handover", name, waiters=waiters) for name in (ADVISORY, PGLOCK, TOOZ)
+        )
+        for other, wanted in ((pglock, 0.9), (tooz, 0.1)):
+            if ours and other and "p50_us" in ours and "p50_us" in other:
+                ratio = round(ours["p50_us"] / other["p50_us"], 3)
+                name = other["adapter"]
+                yield f"{ADVISORY}: hand-off p50 / {name}, {waiters} waiters", "<=", wanted, ratio
+
+
 def _fairness(rows: Rows, served: bool) -> Found:
-    ours = rows.get("fairness", OURS)
-    if ours and served:
-        yield "most / least grants", "<=", 1.1, ours["most_per_least"]
+    for name in (OURS, ADVISORY):
+        ours = rows.get("fairness", name)
+        if ours and served:
+            yield f"{name}: most / least grants", "<=", 1.1, ours["most_per_least"]
 
 
 def _failing(rows: Rows, served: bool) -> Found:
