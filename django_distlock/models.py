@@ -160,13 +160,15 @@ class AdvisoryHolder(models.Model):
 
 
 class AdvisoryRun(models.Model):
-    """From where the tokens of advisory locks count in this run of a MariaDB or MySQL server."""
+    """From where the tokens of advisory locks count in this run of a MariaDB or MySQL server.
+
+    In a second row ``base`` is the greatest token that was noted.
+    """
 
     id = models.SmallIntegerField(primary_key=True)
     run = models.CharField(max_length=100)
     first = models.BigIntegerField()
     base = models.BigIntegerField()
-    high = models.BigIntegerField()
 
     class Meta:
         db_table = "distlock_advisory_run"

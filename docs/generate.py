@@ -27,6 +27,14 @@ from django.utils.module_loading import import_string  # noqa: E402
 from signatures import docstring, entry  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
+from django_distlock.backends.advisory import (  # noqa: E402
+    AdvisoryBackend,
+)
+from django_distlock.backends.advisory import (
+    dialect as advisory_dialect,
+)
+from django_distlock.backends.advisory import mysql as get_lock  # noqa: E402
+from django_distlock.backends.advisory import postgresql as pg_advisory  # noqa: E402
 from django_distlock.backends.base import BaseLockBackend  # noqa: E402
 from django_distlock.backends.consul import ConsulBackend  # noqa: E402
 from django_distlock.backends.dummy import DummyBackend  # noqa: E402
@@ -50,6 +58,7 @@ BACKENDS: tuple[type[BaseLockBackend], ...] = (
     TableBackend,
     VersionBackend,
     RowBackend,
+    AdvisoryBackend,
     RedisBackend,
     RedlockBackend,
     EtcdBackend,
@@ -115,6 +124,38 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
             "WAIT": "Wait for the row, then draw the token",
             "MAKE": "Make the row of a name never seen by this process, under a `GET_LOCK()`",
         },
+    ),
+}
+
+ADVISORY: dict[str, tuple[Any, str, dict[str, str]]] = {
+    "PostgreSQL": (
+        pg_advisory,
+        table_sql.PG_NOW,
+        {
+            "SET_UP": "A session is told once",
+            "TRY": "Take the lock if it is free, and draw the token",
+            "TOKEN": "Draw the token, raising the sequence if it lags behind the clock",
+            "WAIT": "Wait for the lock, then draw the token",
+            "UNLOCK": "Release",
+            "LOOK": "Keep the session, and ask which of its locks others want released",
+            "HOLDER": "Who holds a lock",
+        },
+    ),
+    "MariaDB and MySQL": (
+        get_lock,
+        table_sql.MY_NOW,
+        {
+            "TRY": "Take the lock if it is free, and draw the token",
+            "WAIT": "Wait for the lock, then draw the token",
+            "UNLOCK": "Release",
+            "LOOK": "Keep the session, and ask which of its locks others want released",
+            "HOLDER": "Who holds a lock",
+        },
+    ),
+    "All of them": (
+        advisory_dialect,
+        table_sql.PG_NOW,
+        {"FORCE": "Have the holder's process release a lock"},
     ),
 }
 
@@ -193,9 +234,18 @@ def swaps(*_: str) -> str:
 
 def rows(*_: str) -> str:
     """Return the statements of the row backend."""
+    return _of_modules("Row locks", ROWS)
+
+
+def advisory(*_: str) -> str:
+    """Return the statements of the advisory backend."""
+    return _of_modules("Advisory locks", ADVISORY)
+
+
+def _of_modules(what: str, databases: dict[str, tuple[Any, str, dict[str, str]]]) -> str:
     parts = []
-    for database, (module, now, statements) in ROWS.items():
-        parts.append(f"#### Row locks on {database}")
+    for database, (module, now, statements) in databases.items():
+        parts.append(f"#### {what} on {database}")
         for name, title in statements.items():
             text = getattr(module, name)
             text = text if isinstance(text, str) else ";\n".join(map(str.strip, text))
@@ -251,6 +301,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "sql": sql,
     "swaps": swaps,
     "rows": rows,
+    "advisory": advisory,
     "tree": tree,
     "doc": doc,
     "api": api,

@@ -136,7 +136,6 @@ class Migration(migrations.Migration):
                 ("run", models.CharField(max_length=100)),
                 ("first", models.BigIntegerField()),
                 ("base", models.BigIntegerField()),
-                ("high", models.BigIntegerField()),
             ],
             options={
                 "db_table": "distlock_advisory_run",

@@ -222,7 +222,7 @@ def test_tokens_rise_though_the_clock_was_set_back(store: str, name: str) -> Non
     if store == "postgresql":
         sql = "SELECT setval(pg_get_serial_sequence('distlock_advisory', 'token'), %s)"
     else:
-        sql = "UPDATE distlock_advisory_run SET run = 'before', high = %s"
+        sql = "UPDATE distlock_advisory_run SET run = 'before', base = %s"
     with advisory_alias("first", store):
         taken(name, "first").release()  # the row is there
     with connections[store].cursor() as cursor:
@@ -235,6 +235,19 @@ def test_tokens_rise_though_the_clock_was_set_back(store: str, name: str) -> Non
             cursor.execute(sql, [ahead - AHEAD])
         else:
             cursor.execute("DELETE FROM distlock_advisory_run")
+
+
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "mariadb"])
+def test_a_table_that_was_emptied_is_filled_again(store: str, alias: str, name: str) -> None:
+    with lock(name, using=alias) as lease:
+        before = lease.fencing_token
+        with connections[store].cursor() as cursor:
+            cursor.execute("DELETE FROM distlock_advisory_run")
+        with lock(f"{name}other", using=alias, wait=5):
+            pass
+        lease.renew()
+    with lock(name, using=alias) as lease:
+        assert lease.fencing_token > before
 
 
 @on_servers

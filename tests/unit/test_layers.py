@@ -55,7 +55,12 @@ LAYERS: list[set[str]] = [
 ]
 """`transactions` is below the stores, because the lock table asks it whose transaction is open."""
 
-BUILT_ON = {"version": "table", "row": "table", "redlock": "redis"}
+BUILT_ON = {
+    "version": {"table"},
+    "row": {"table"},
+    "advisory": {"row", "table"},
+    "redlock": {"redis"},
+}
 """Techniques that share another's table, connections and errors."""
 
 FOLDERS = {"core", "fencing"}
@@ -128,7 +133,8 @@ def one_unit(each: Import) -> bool:
     """Tell whether both ends belong to one store, or to another package of one idea."""
     importer, imported = each.importer, each.imported[1:]
     if store(importer) is not None:
-        return store(imported) in (store(importer), BUILT_ON.get(str(store(importer))))
+        own = str(store(importer))
+        return store(imported) in {own, *BUILT_ON.get(own, set())}
     packaged = layer(importer) == len(LAYERS) - 1 or importer.split(".")[0] == "http"
     return packaged and importer.split(".")[0] == imported.split(".")[0]
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from django.db.utils import Error
 
 from ..row.session import Row
-from ..table.errors import Overdue
+from ..table.errors import Outrun, Overdue
 from ..table.sql import MY_NOTE, MY_NOW
 from .dialect import COLUMNS, LONGEST_WAIT, Dialect
 from .session import AdvisorySession
@@ -29,12 +29,14 @@ __all__ = ["MySQL"]
 
 # The counter's low 56 bits: above them is the server's id.
 _COUNTER: Final = f"CAST(UUID_SHORT() & {2**56 - 1} AS SIGNED)"
+_OTHER: Final = "(SELECT token FROM distlock_lock WHERE digest = %(key)s)"
+_TOKEN: Final = f"{_COUNTER} - first + base"
+# Who raises the tokens waits for the statement's end, and so until this one has drawn.
+TRY: Final = f"""SELECT IF(GET_LOCK(%(lock)s, 0) = 1, {_TOKEN}, NULL), {_OTHER}
+  FROM distlock_advisory_run WHERE id = 1 LOCK IN SHARE MODE"""
 # Read after the lock is granted, and so in a statement of its own.
-DRAW: Final = f"""SELECT IF(IS_USED_LOCK(%(lock)s) = CONNECTION_ID(),
-          {_COUNTER} - run.first + run.base, NULL), other.token
-  FROM distlock_advisory_run AS run LEFT JOIN distlock_lock AS other ON other.digest = %(key)s
- WHERE run.id = 1"""
-TRY: Final = ("SELECT GET_LOCK(%(lock)s, 0)", DRAW)
+DRAW: Final = f"""SELECT IF(IS_USED_LOCK(%(lock)s) = CONNECTION_ID(), {_TOKEN}, NULL), {_OTHER}
+  FROM distlock_advisory_run WHERE id = 1"""
 WAIT: Final = (f"SELECT GET_LOCK(%(lock)s, {round(LONGEST_WAIT)})", DRAW)
 RAISE: Final = "UPDATE distlock_advisory_run SET base = base + %(lag)s WHERE id = 1"
 UNLOCK: Final = "SELECT RELEASE_LOCK(%(lock)s)"
@@ -42,9 +44,11 @@ LOOK: Final = """SELECT GROUP_CONCAT(owner) FROM distlock_advisory
  WHERE session = CONNECTION_ID() AND forced <> 0"""
 # More than can have been drawn since the greatest token was noted.
 _BEYOND: Final = 2**24
-NEXT_RUN: Final = f"""REPLACE INTO distlock_advisory_run (id, run, first, base, high)
-VALUES (1, %(run)s, {_COUNTER}, GREATEST(%(high)s, {MY_NOW}), %(high)s)"""
-HIGH: Final = "UPDATE distlock_advisory_run SET high = GREATEST(high, %(token)s) WHERE id = 1"
+NEXT_RUN: Final = f"""REPLACE INTO distlock_advisory_run (id, run, first, base)
+VALUES (1, %(run)s, {_COUNTER}, GREATEST(%(high)s, {MY_NOW})), (2, %(empty)s, 0, %(high)s)"""
+# In a row of its own: it is written each second, and the other one is read by all.
+READ_HIGH: Final = "SELECT base FROM distlock_advisory_run WHERE id = 2"
+HIGH: Final = "UPDATE distlock_advisory_run SET base = GREATEST(base, %(token)s) WHERE id = 2"
 _LIVE: Final = "IS_USED_LOCK(lock_key) = session"
 _HOLDERS: Final = """SELECT digest, name, owner, token, note, session, acquired
   FROM distlock_advisory"""
@@ -81,9 +85,9 @@ class MySQL(Dialect):
         if not self._is_begun(session, run):
             with self._alone(session):
                 if not self._is_begun(session, run):
-                    rows = session.fetch("SELECT high FROM distlock_advisory_run WHERE id = 1", {})
+                    rows = session.fetch(READ_HIGH, {})
                     high = rows[0][0] + _BEYOND if rows else 0
-                    session.change(NEXT_RUN, {"run": run, "high": high})
+                    session.change(NEXT_RUN, {"run": run, "high": high, "empty": "of all runs"})
         session.direct = True
 
     def _is_begun(self, session: AdvisorySession, run: str) -> bool:
@@ -127,7 +131,7 @@ class MySQL(Dialect):
         session.idle = session.limit
 
     def send_try(self, session: AdvisorySession, lock: str, key: str) -> None:
-        session.send(TRY, {"lock": lock, "key": key})
+        session.send([TRY], {"lock": lock, "key": key})
 
     def send_unlock(self, session: AdvisorySession, lock: str) -> None:
         session.send([UNLOCK], {"lock": lock})
@@ -136,8 +140,11 @@ class MySQL(Dialect):
         session.send(WAIT, {"lock": lock, "key": key})
 
     def token(self, session: AdvisorySession, lock: str, key: str, row: Row | None) -> int | None:
+        if row is None:
+            self.begin(session)
+            raise Outrun("the row from which tokens count was deleted, and is made again")
         token = super().token(session, lock, key, row)
-        if token is None or row is None or row[1] is None or int(row[1]) < token:
+        if token is None or row[1] is None or int(row[1]) < token:
             return token
         with self._alone(session):
             given = {"lock": lock, "key": key}

@@ -47,8 +47,13 @@ _RAISED: Final = f"""SELECT CASE WHEN token >= now THEN token
     ELSE setval(%(sequence)s, now + {_AHEAD}) END
   FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now
     FROM (SELECT pg_advisory_xact_lock({RAISING}) OFFSET 0) AS alone OFFSET 0) AS second"""
-TOKEN: Final = f"""(SELECT CASE WHEN token >= now THEN token ELSE ({_RAISED}) END
-  FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now OFFSET 0) AS first)"""
+TOKEN: Final = f"""SELECT CASE WHEN token >= now THEN token ELSE ({_RAISED}) END
+  FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now OFFSET 0) AS first"""
+TRY: Final = "SELECT CASE WHEN pg_try_advisory_lock($1) THEN (<token>) END"
+WAIT: Final = ("SELECT pg_advisory_lock(%(lock)s::bigint)", "EXECUTE distlock_token")
+UNLOCK: Final = "SELECT pg_advisory_unlock($1)"
+LOOK: Final = """SELECT string_agg(owner, ',')
+  FROM distlock_advisory WHERE session = $1 AND forced <> 0"""
 _HELD: Final = """
 SELECT h.digest, h.name, h.owner, h.token, h.note, h.session, h.acquired
   FROM distlock_advisory h
@@ -100,16 +105,13 @@ class PostgreSQL(Dialect):
             if alone:
                 cursor.execute(f"SELECT pg_advisory_unlock({ALIVE})")
             token = TOKEN.replace("%(sequence)s", name)
-            cursor.execute(
-                "PREPARE distlock_try (bigint) AS"
-                f" SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END"
-            )
-            cursor.execute(f"PREPARE distlock_token AS SELECT {token}")
-            cursor.execute("PREPARE distlock_unlock (bigint) AS SELECT pg_advisory_unlock($1)")
-            cursor.execute(
-                "PREPARE distlock_look (int) AS SELECT string_agg(owner, ',')"
-                " FROM distlock_advisory WHERE session = $1 AND forced <> 0"
-            )
+            for word, kind, sql in (
+                ("try", "(bigint)", TRY.replace("<token>", token)),
+                ("token", "", f"SELECT ({token})"),
+                ("unlock", "(bigint)", UNLOCK),
+                ("look", "(int)", LOOK),
+            ):
+                cursor.execute(f"PREPARE distlock_{word} {kind} AS {sql}")
         session.direct = True
 
     def set_limit(self, session: AdvisorySession) -> None:
@@ -126,8 +128,7 @@ class PostgreSQL(Dialect):
         session.send_prepared("distlock_unlock", lock)
 
     def send_wait(self, session: AdvisorySession, lock: str, key: str) -> None:
-        wait = ["SELECT pg_advisory_lock(%(lock)s::bigint)", "EXECUTE distlock_token"]
-        session.send(wait, {"lock": lock})
+        session.send(WAIT, {"lock": lock})
 
     def send_look(self, session: AdvisorySession) -> None:
         session.send_prepared("distlock_look", str(session.number))
