@@ -27,12 +27,7 @@ from django.utils.module_loading import import_string  # noqa: E402
 from signatures import docstring, entry  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
-from django_distlock.backends.advisory import (  # noqa: E402
-    AdvisoryBackend,
-)
-from django_distlock.backends.advisory import (
-    dialect as advisory_dialect,
-)
+from django_distlock.backends.advisory import AdvisoryBackend  # noqa: E402
 from django_distlock.backends.advisory import mysql as get_lock  # noqa: E402
 from django_distlock.backends.advisory import postgresql as pg_advisory  # noqa: E402
 from django_distlock.backends.base import BaseLockBackend  # noqa: E402
@@ -151,11 +146,6 @@ ADVISORY: dict[str, tuple[Any, str, dict[str, str]]] = {
             "LOOK": "Keep the session, and ask which of its locks others want released",
             "HOLDER": "Who holds a lock",
         },
-    ),
-    "All of them": (
-        advisory_dialect,
-        table_sql.PG_NOW,
-        {"FORCE": "Have the holder's process release a lock"},
     ),
 }
 

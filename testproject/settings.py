@@ -87,9 +87,14 @@ ROW_LOCKS: dict[str, Any] = {
         "LOCATION": "default",
         "PREFIX": "shop-row",
     },
+    "advisory": {
+        "BACKEND": "django_distlock.backends.advisory.AdvisoryBackend",
+        "LOCATION": "default",
+        "PREFIX": "shop-advisory",
+    },
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    ROW_LOCKS = {}  # it has no row locks
+    ROW_LOCKS = {}  # it has neither
 
 REDIS_LOCKS: dict[str, Any] = {}
 if "SHOP_REDIS" in os.environ:

@@ -66,6 +66,11 @@ def _database(
         "LOCATION": name,
         "PREFIX": "row",
     }
+    aliases[f"{name}-advisory"] = {
+        "BACKEND": f"{BACKENDS}.advisory.AdvisoryBackend",
+        "LOCATION": name,
+        "PREFIX": "advisory",
+    }
 
 
 def _postgresql(stack: ExitStack, databases: dict[str, Any], aliases: dict[str, Any]) -> None:

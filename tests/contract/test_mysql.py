@@ -157,16 +157,16 @@ if "mysql" in chosen():
             connections["mysql"].close()
 
     def test_the_demo() -> None:
-        """Sell by all three techniques of SQL, and kill who holds a lock."""
+        """Sell by all four techniques of SQL, and kill who holds a lock."""
         shop = Shop(mysql_servers.running().create_database("demo")).migrated()
         small = ("--workers", "4", "--stock", "30", "--think", "4")
         done = shop.manage("demo", "--json", *small)
         assert done.returncode == 0, done.stderr
         runs = {run["alias"]: run for run in json.loads(done.stdout)["runs"]}
-        assert {alias for alias in runs if alias} == {"default", "version", "row"}
+        assert {alias for alias in runs if alias} == {"default", "version", "row", "advisory"}
         assert all(run["oversold"] == 0 for alias, run in runs.items() if alias)
 
-    @pytest.mark.parametrize("alias", ["mysql", "row-mysql", "version-mysql"])
+    @pytest.mark.parametrize("alias", ["mysql", "row-mysql", "version-mysql", "advisory-mysql"])
     def test_by_pymysql(alias: str, name: str) -> None:
         check_pymysql(alias, name, mysql_servers.running())
 

@@ -13,9 +13,9 @@ from tests.servers import DATABASES, chosen, databases
 
 SQL = [
     (technique, store)
-    for technique in ("", "version-", "row-", "portable-")
+    for technique in ("", "version-", "row-", "advisory-", "portable-")
     for store in databases()
-    if store in DATABASES or technique != "row-"
+    if store in DATABASES or technique not in ("row-", "advisory-")
 ]
 """Each technique and database."""
 

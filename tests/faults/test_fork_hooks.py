@@ -12,8 +12,8 @@ from django.conf import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ALIASES = (
-    "locmem", "sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb", "redis",
-    "redlock", "etcd", "consul", "zookeeper",
+    "locmem", "sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb",
+    "advisory-postgresql", "advisory-mariadb", "redis", "redlock", "etcd", "consul", "zookeeper",
 )  # fmt: skip
 
 PROGRAM = """

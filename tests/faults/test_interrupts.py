@@ -17,6 +17,8 @@ ALIASES = (
     "mariadb",
     "row-postgresql",
     "row-mariadb",
+    "advisory-postgresql",
+    "advisory-mariadb",
     "redis",
     "redlock-3",
     "etcd",

@@ -15,7 +15,10 @@ from django_distlock import Lock, lock
 from django_distlock.core.worker import close_connections
 
 HERE = Path(__file__).parent
-SQL = ("sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb", "version-sqlite")
+SQL = (
+    *("sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb", "version-sqlite"),
+    *("advisory-postgresql", "advisory-mariadb"),
+)
 OTHERS = ("redis", "redlock", "etcd", "consul", "zookeeper")
 ALIASES = [alias for alias in (*SQL, *OTHERS) if alias in settings.DISTLOCKS]
 

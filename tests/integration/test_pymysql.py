@@ -11,7 +11,7 @@ from django.conf import settings
 from tests.conftest import SERVERS
 from tests.servers import DatabaseServer
 
-ALIASES = ("mariadb", "row-mariadb", "version-mariadb")
+ALIASES = ("mariadb", "row-mariadb", "version-mariadb", "advisory-mariadb")
 
 
 def check(alias: str, name: str, server: DatabaseServer) -> None:
