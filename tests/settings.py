@@ -80,8 +80,8 @@ DISTLOCKS: dict[str, dict[str, Any]] = {
     },
     **{
         f"advisory-{name}": {"BACKEND": ADVISORY, "LOCATION": name, "OPTIONS": {"CONNECTIONS": 150}}
-        for name in ("postgresql", "mariadb")
-        if name in DATABASES
+        for name in DATABASES
+        if " " not in name and DATABASES[name]["ENGINE"] != "django.db.backends.sqlite3"
     },
     **{
         f"version-{name}": {"BACKEND": VERSION, "LOCATION": name, "PREFIX": "version"}

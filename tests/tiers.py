@@ -16,6 +16,7 @@ LONG = (
     # The contract again where one part of a store differs.
     "tests/contract/test_consul.py::TestKeptConsul",
     "tests/contract/test_consul_cluster.py",
+    "tests/contract/test_contract.py::TestAdvisoryOnMariaDB",
     "tests/contract/test_contract.py::TestCachedRedis",
     "tests/contract/test_contract.py::TestPortableOnMariaDB",
     "tests/contract/test_contract.py::TestPortableOnPostgreSQL",
@@ -32,6 +33,7 @@ LONG = (
     "tests/backends/test_isolation.py",
     "tests/backends/test_transaction_modes.py",
     # Servers that are killed, stopped, restarted or cut off; clusters.
+    "tests/backends/test_advisory_outages.py",
     "tests/backends/test_lock_rows_outages.py",
     "tests/backends/test_outages.py",
     "tests/backends/test_restarts.py",

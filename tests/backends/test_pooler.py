@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
+from django_distlock import (
+    InvalidLockBackendError,
+    Lease,
+    LeaseLostError,
+    LockBackendError,
+    lock,
+    locks,
+)
 from django_distlock.testing.taps import tap
 from tests.backends.tools import (
     SERVERS,
@@ -30,6 +37,8 @@ KINDS = {
     "version": "django_distlock.backends.version.VersionBackend",
 }
 POOLED = [store for store in SERVERS if store == "postgresql"]
+# But for what an idle session of the advisory backend has.
+LEFT = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
 SESSIONS = 4  # of the server's, for all clients
 
 pytestmark = pytest.mark.parametrize("store", POOLED)
@@ -133,8 +142,7 @@ def test_nothing_of_ours_is_left_to_the_next_client(
     waiter.result()
     limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
     wanted = {"synchronous_commit": "on", **dict.fromkeys(limits, "0")}
-    advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-    assert soon(lambda: one_value("postgresql", advisory) == 0)
+    assert soon(lambda: one_value("postgresql", LEFT) == 0)
 
     def left() -> tuple[dict[str, str], int]:
         with connections[pooled].cursor() as cursor:
@@ -188,8 +196,7 @@ def test_a_pooler_that_django_was_not_told_of_is_found(
             time.sleep(0.1)
         waiter.result()
         assert locks[alias].notifies is False
-        advisory = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-        assert one_value("postgresql", advisory) == 0
+        assert one_value("postgresql", LEFT) == 0
 
 
 @pytest.mark.parametrize("kind", ["row"])
@@ -207,3 +214,15 @@ def test_row_locks_are_warned_of(alias: str) -> None:
     """Each keeps one of the pooler's sessions for as long as it is held or waited for."""
     (found,) = locks[alias].check()
     assert found.id == "distlock.W005"
+
+
+def test_advisory_locks_are_refused(pooled: str, name: str) -> None:
+    """They would be left behind in a session that is given to another client."""
+    backend = "django_distlock.backends.advisory.AdvisoryBackend"
+    with lock_alias("pooled", BACKEND=backend, LOCATION=pooled) as alias:
+        for _ in range(2):
+            with pytest.raises(InvalidLockBackendError, match="pooler"):
+                lock(name, using=alias).acquire()
+        (found,) = locks[alias].check()
+        assert found.id == "distlock.W005"
+    assert one_value("postgresql", LEFT) == 0

@@ -57,7 +57,7 @@ def database(store: str, folder: Path) -> dict[str, Any]:
 
 def advisory_locks(store: str) -> int:
     """Return how many advisory locks are held; MariaDB lists none, and is asked for the room's."""
-    sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
     if store == "mariadb":
         assert MARIADB.room is not None
         digest = room_of("stormy", locks[store].key("storm"))
