@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 
 from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
-from django_distlock.backends.advisory import SHARED, AdvisoryBackend
+from django_distlock.backends.advisory import SHARED, AdvisoryBackend, mysql, postgresql
 from django_distlock.backends.advisory.session import AdvisorySession
 from django_distlock.models import AdvisoryHolder
 from tests.backends.tools import (
@@ -306,3 +306,41 @@ def test_names_with_one_key_exclude_each_other(
     two = waiter.result()
     assert two.fencing_token > one.fencing_token
     two.release()
+
+
+@on_servers
+def test_a_wait_goes_on_when_the_servers_limit_has_ended_it(
+    store: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends each wait after five minutes, so that no dead client's lasts for ever."""
+    if store == "postgresql":
+        limits = (*postgresql.SET_UP, "SET lock_timeout = 200")
+        monkeypatch.setattr(postgresql, "SET_UP", limits)
+    else:
+        wait = ("SELECT GET_LOCK(%(lock)s, 0.2)", mysql.DRAW)
+        monkeypatch.setattr(mysql, "WAIT", wait)
+    with advisory_alias("brief", store):
+        with lock(name, using="brief"):
+            waiter = Elsewhere(lambda: taken(name, "brief", wait=20).release()).start()
+            time.sleep(1.0)
+            assert not waiter.done()
+        waiter.result()
+        elsewhere(lambda: taken(name, "brief", wait=0).release())
+
+
+@on_servers
+def test_an_error_in_place_of_a_late_answer_is_not_the_next_ones(
+    store: str, alias: str, name: str
+) -> None:
+    wrong = {"postgresql": "SELECT 1 / 0", "mariadb": "SELECT no_such_function()"}[store]
+    with lock(name, using=alias) as lease:
+        session = advisory(alias)._of(lease._hold.claim)
+        assert session is not None
+        told: list[object] = []
+        with session.mutex:
+            session.send([wrong], {})
+            session._late = told.append
+        lease.renew()
+        assert told == [None]
+        with lock(f"{name}other", using=alias, wait=0):
+            pass

@@ -242,17 +242,22 @@ class AdvisoryBackend(Looks):
         # the server's message that it is his turn.
         if not session.is_answered(GLANCE if wait and now - before < GLANCE else 0.0):
             return Refusal()
-        token = session.run(
-            lambda: self.dialect.token(session, lock, claim.key, session.receive()), left
-        )
-        if token is None:  # the server's limit on waiting
-            self._drop(session, sound=True)
-            return None
-        passed = time.monotonic() - session.sent_at
-        if passed > claim.ttl * MOMENT:
-            # The server's limit runs since the grant, of which the time is not known.
-            session.ask(partial(self.dialect.send_look, session), left)
-            passed = 0.0
+        try:
+            token = session.run(
+                lambda: self.dialect.token(session, lock, claim.key, session.receive()), left
+            )
+            if token is None:  # the server's limit on waiting
+                self._drop(session, sound=True)
+                return None
+            passed = time.monotonic() - session.sent_at
+            if passed > claim.ttl * MOMENT:
+                # The server's limit runs since the grant, of which the time is not known.
+                session.ask(partial(self.dialect.send_look, session), left)
+                passed = 0.0
+        except Error:
+            # It has the lock, perhaps, of which nothing is noted: both end.
+            self._lose(session)
+            raise
         session.until = math.inf
         self._granted(session, lock, claim, token)
         return Grant(token, claim.ttl - passed)

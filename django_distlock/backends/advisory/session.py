@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import Error
 
 from ...core.values import Claim
 from ..row.session import Row, Session
@@ -84,7 +85,15 @@ class AdvisorySession(Session):
 
     def _settle(self, limit: float) -> None:
         if self.sent:
-            row = self._answered(limit)
+            row = None
+            try:
+                row = self._answered(limit)
+            except Overdue:
+                raise
+            except Error:
+                if not self._is_alive(limit):
+                    raise
+                # An error in the place of the answer was for who asked then.
             late, self._late = self._late, None
             if late is not None:
                 late(row)
