@@ -94,10 +94,10 @@ def _advisory_handover(rows: Rows, served: bool) -> Found:
 
 
 def _fairness(rows: Rows, served: bool) -> Found:
-    for name in (OURS, ADVISORY):
+    for name, label in ((OURS, ""), (ADVISORY, f"{ADVISORY}: ")):
         ours = rows.get("fairness", name)
         if ours and served:
-            yield f"{name}: most / least grants", "<=", 1.1, ours["most_per_least"]
+            yield f"{label}most / least grants", "<=", 1.1, ours["most_per_least"]
 
 
 def _failing(rows: Rows, served: bool) -> Found:
