@@ -26,6 +26,7 @@ GROUPS = {
     "tests/contract/test_etcd_cluster.py": "etcd cluster",
     "tests/contract/test_etcd_newer.py": "newer etcd",
     "tests/contract/test_mysql.py": "mysql",
+    "tests/faults/test_proof.py::test_in_mysql": "mysql",
     "tests/etcd/test_access.py": "etcd cluster",
     "tests/etcd/test_cluster.py": "etcd cluster",
     "tests/etcd/test_proof.py": "etcd cluster",

@@ -19,6 +19,7 @@ SQL = [
 ]
 """Each technique and database."""
 
+IN_MYSQL = ["", "version-", "row-", "advisory-"] if "mysql" in chosen() else []
 IN_REDIS = ["redis", "scriptless-redis"] if "redis" in chosen() else []
 IN_QUORUM = ["redlock"] if "redis" in chosen() else []
 IN_CONSUL = ["consul"] if "consul" in chosen() else []
@@ -37,7 +38,7 @@ FORGETFUL = IN_REDIS if LONG else IN_REDIS[:1]
 LINKS = [*(SERVED if LONG else []), *IN_REDIS[:1]] if ROOT else []
 MACHINES = [*CLOCKS, *DISKS, *FORGETFUL, *LINKS]
 
-PROOFS = [*SQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER, *IN_ETCD, *MACHINES]
+PROOFS = [*SQL, *IN_MYSQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER, *IN_ETCD, *MACHINES]
 
 SQL_STORMS = [(path, store) for path in ("", "portable-") for store in databases()]
 QUORUM_STORMS = ["redlock-3", "redlock"] if "redis" in chosen() else []

@@ -24,16 +24,24 @@ from django.db import connections
 from django_distlock import locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
-from tests import consul_servers, redlock, zookeeper_servers
+from tests import consul_servers, mysql_servers, redlock, zookeeper_servers
 from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
 from tests.faults.proof.nemesis import Harm, of_proxy, of_server
 from tests.faults.proof.run import Run
-from tests.faults.shares import IN_CONSUL, IN_QUORUM, IN_REDIS, IN_ZOOKEEPER, SHARE, SQL
+from tests.faults.shares import (
+    IN_CONSUL,
+    IN_MYSQL,
+    IN_QUORUM,
+    IN_REDIS,
+    IN_ZOOKEEPER,
+    SHARE,
+    SQL,
+)
 from tests.faults.test_storm import database
 from tests.proxy import Proxy
-from tests.servers import Server
+from tests.servers import DatabaseServer, Server
 
 REPORT = os.environ.get("DISTLOCK_PROOF_REPORT", "")
 SEED = int(os.environ.get("DISTLOCK_PROOF_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
@@ -133,13 +141,25 @@ def prove(
 
 @pytest.mark.parametrize(("technique", "store"), SQL)
 def test_in_a_database(technique: str, store: str, tmp_path: Path) -> None:
-    own = database(store, tmp_path)
+    in_a_database(technique, store, SERVERS.get(store), tmp_path)
+
+
+@pytest.mark.parametrize("technique", IN_MYSQL)
+def test_in_mysql(technique: str, tmp_path: Path) -> None:
+    in_a_database(technique, "mysql", mysql_servers.running(), tmp_path)
+
+
+def in_a_database(
+    technique: str, store: str, server: DatabaseServer | None, tmp_path: Path
+) -> None:
+    """Let clients and harm loose on a technique of SQL, in a database of its own."""
+    own = database(store, tmp_path, server)
     harms: list[Harm] = []
     through = own["stormy"]
     with ExitStack() as stack:
-        if store in SERVERS:
-            proxy = stack.enter_context(Proxy(SERVERS[store].port))
-            harms = [*of_server(SERVERS[store], TTL), *of_proxy(proxy, TTL)]
+        if server is not None:
+            proxy = stack.enter_context(Proxy(server.port))
+            harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
             through = through | {"PORT": str(proxy.port)}
         stack.enter_context(database_alias("stormy", own["stormy"]))
         conf = settings.DISTLOCKS[f"{technique}{store}"] | {"LOCATION": "stormy"}

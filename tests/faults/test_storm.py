@@ -23,6 +23,7 @@ from tests.conftest import SERVERS
 from tests.faults.judging import Heirs, judge
 from tests.faults.shares import SQL_STORMS
 from tests.faults.weather import SECONDS, begin, end
+from tests.servers import DatabaseServer
 
 
 @pytest.mark.timeout(SECONDS + 120)
@@ -38,11 +39,14 @@ def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path:
         assert soon(lambda: advisory_locks(store) == 0)
 
 
-def database(store: str, folder: Path) -> dict[str, Any]:
+def database(
+    store: str, folder: Path, server: DatabaseServer | None = None
+) -> dict[str, dict[str, Any]]:
     """Make a database for the storm alone, and return the settings of its processes."""
-    if store in SERVERS:
-        SERVERS[store].execute("DROP DATABASE IF EXISTS stormy")
-        own = SERVERS[store].create_database("stormy")
+    server = server or SERVERS.get(store)
+    if server is not None:
+        server.execute("DROP DATABASE IF EXISTS stormy")
+        own = server.create_database("stormy")
     else:
         own = connections.settings[store] | {"NAME": str(folder / "db.sqlite3")}
     with database_alias("stormy", own):

@@ -30,8 +30,11 @@ SET_UP: Final = (
     f"SET lock_timeout = {milliseconds(LONGEST_WAIT)}",
     "SET synchronous_commit = off",
     "SET default_transaction_isolation = 'read committed'",
-    # Else the server would not notice that a client who waits is gone.
-    "SET client_connection_check_interval = '5s'",
+    # Not known before PostgreSQL 17.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'",
+    # Else the server would not notice that a client who waits is gone. Not all systems can.
+    "SELECT set_config('client_connection_check_interval', '5s', false)"
+    " WHERE version() LIKE '%linux%'",
 )
 _SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
 # More than can have been drawn in the time for which a crash forgets.
