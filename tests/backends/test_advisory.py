@@ -11,7 +11,14 @@ from typing import Any, cast
 import pytest
 from django.db import connections
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
+from django_distlock import (
+    Lease,
+    LeaseLostError,
+    LockBackendError,
+    UnsupportedOperationError,
+    lock,
+    locks,
+)
 from django_distlock.backends.advisory import SHARED, AdvisoryBackend, mysql, postgresql
 from django_distlock.backends.advisory.session import AdvisorySession
 from django_distlock.models import AdvisoryHolder
@@ -192,8 +199,8 @@ def test_rows_of_dead_sessions_show_nothing(store: str, alias: str, name: str) -
 
 
 @on_servers
-def test_a_lock_that_is_somebody_elses_is_shown_as_held(store: str, alias: str, name: str) -> None:
-    """As that of another program, say: it is held, and no more is known."""
+def test_a_lock_of_another_program_is_shown_as_held(store: str, alias: str, name: str) -> None:
+    """It is held, and no more is known."""
     backend = advisory(alias)
     with lock(name, using=alias) as lease:
         session = backend._of(lease._hold.claim)
@@ -209,6 +216,8 @@ def test_a_lock_that_is_somebody_elses_is_shown_as_held(store: str, alias: str, 
             info = backend.inspect(name)
             assert info is not None
             assert info.fencing_token is None
+            with pytest.raises(UnsupportedOperationError, match="none of this backend's"):
+                backend.force_release(name)
             assert elsewhere(lock(name, using=alias, wait=0).acquire) is None
         finally:
             cursor.execute(sql[1])

@@ -181,7 +181,7 @@ class AdvisoryBackend(Looks):
         with self._mutex:
             self._sessions[claim.owner] = session
         self._holders.add(held, lock, session.number)
-        self._tend_in(SOON)
+        self._maintain_in(SOON)
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class AdvisoryBackend(Looks):
                 session.until = session.looked + ABANDONED
             else:
                 self._drop(session, sound=True)
-        self._tend_in(TICK)
+        self._maintain_in(TICK)
 
     def _send_wait(self, session: AdvisorySession, claim: Claim, limit: float) -> bool:
         """Have a session wait; False if its driver can only wait for an answer at once."""
@@ -301,7 +301,7 @@ class AdvisoryBackend(Looks):
         now = time.monotonic()
         for claim in kept:
             held[claim.owner].until = now + claim.ttl
-        self._tend_in(min(TICK, *(claim.ttl for claim in kept)))
+        self._maintain_in(min(TICK, *(claim.ttl for claim in kept)))
         return {claim.owner for claim in kept if self._of(claim) is session}
 
     def _not_elsewhere(self, claim: Claim) -> None:
@@ -321,6 +321,13 @@ class AdvisoryBackend(Looks):
             )
 
     def release(self, claim: Claim) -> bool:
+        if not claim.owner:
+            raise UnsupportedOperationError(
+                "The lock is held by a session that is none of this backend's, or whose process "
+                "has not written what it holds: end it by the server's own means",
+                name=claim.name,
+                alias=self.alias,
+            )
         session = self._of(claim)
         if session is None:
             return claim.owner not in self._parents and self._force_out(claim)
@@ -495,16 +502,16 @@ class AdvisoryBackend(Looks):
 
     # -- in the background -------------------------------------------------------------------------
 
-    def _tend_in(self, seconds: float) -> None:
-        """Have `_tend` run in so many seconds, or before."""
+    def _maintain_in(self, seconds: float) -> None:
+        """Have `_maintain` run in so many seconds, or before."""
         due = time.monotonic() + seconds
         if due < self._due - SOON:
             with self._mutex:
                 self._due = due
                 self._job += 1
-                self._worker.submit(partial(self._tend, self._job), seconds)
+                self._worker.submit(partial(self._maintain, self._job), seconds)
 
-    def _tend(self, job: int) -> None:
+    def _maintain(self, job: int) -> None:
         """Write what others are to see, free what has run out, and ask what is forced."""
         if job != self._job:
             return  # another one is due before
@@ -520,13 +527,13 @@ class AdvisoryBackend(Looks):
             self._ticked = now
         with self._mutex:
             sessions = {id(each): each for each in (*self._shared, *self._sessions.values())}
-        due = [self._look_after(session, now, ticks=ticks) for session in sessions.values()]
+        due = [self._maintain_session(session, now, ticks=ticks) for session in sessions.values()]
         if self._holders.is_due():
             due.append(SOON)
         if due:
-            self._tend_in(max(SOON, min(due)))
+            self._maintain_in(max(SOON, min(due)))
 
-    def _look_after(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
+    def _maintain_session(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
         """Do what is due for a session; return in how many seconds there is something again."""
         if not session.mutex.acquire(blocking=False):
             return SOON  # it is in use
