@@ -75,9 +75,10 @@ class Pool(Generic[S]):
             self._out -= 1
 
     def give_back(
-        self, session: S, *, counted: bool = True, sound: bool = True, seconds: float = IDLE
+        self, session: S, *, counted: bool = True, sound: bool = True, seconds: float | None = None
     ) -> None:
-        """Keep the session so long for the next who needs one, or end it."""
+        """Keep the session for the next who needs one, so long or a minute, or end it."""
+        seconds = IDLE if seconds is None else seconds
         if counted:
             self._forget()
         session.owner, session.key, session.token, session.until = "", "", None, math.inf
