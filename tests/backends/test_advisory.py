@@ -12,16 +12,17 @@ import pytest
 from django.db import connections
 
 from django_distlock import (
-    Lease,
     LeaseLostError,
     LockBackendError,
     UnsupportedOperationError,
     lock,
     locks,
 )
-from django_distlock.backends.advisory import SHARED, AdvisoryBackend, mysql, postgresql
+from django_distlock.backends.advisory import AdvisoryBackend, mysql, postgresql
 from django_distlock.backends.advisory.session import AdvisorySession
+from django_distlock.backends.advisory.sessions import SHARED
 from django_distlock.models import AdvisoryHolder
+from tests.backends.rowlocks import on_servers, taken
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,
@@ -37,8 +38,6 @@ from tests.backends.tools import (
 ADVISORY = "django_distlock.backends.advisory.AdvisoryBackend"
 AHEAD = 3_600_000_000  # an hour, in the microseconds of tokens
 
-on_servers = pytest.mark.parametrize("store", SERVERS)
-
 
 @contextmanager
 def advisory_alias(alias: str, database: str, **conf: Any) -> Iterator[str]:
@@ -50,13 +49,6 @@ def advisory_alias(alias: str, database: str, **conf: Any) -> Iterator[str]:
 def advisory(alias: str) -> AdvisoryBackend:
     """Return the backend of an alias."""
     return cast("AdvisoryBackend", locks[alias])
-
-
-def taken(name: str, using: str, **options: Any) -> Lease:
-    """Take a lock."""
-    lease: Lease | None = lock(name, using=using, **options).acquire()
-    assert lease
-    return lease
 
 
 @pytest.fixture
@@ -84,7 +76,7 @@ def test_leases_of_many_ttls_share_few_sessions(store: str, alias: str, name: st
     leases = [taken(f"{name}{ttl}", alias, ttl=ttl, renew=False) for ttl in range(20, 30)]
     assert len(advisory(alias)._shared) == SHARED
     for lease, ttl in zip(leases, range(20, 30), strict=True):
-        session = advisory(alias)._of(lease._hold.claim)
+        session = advisory(alias)._session_of(lease._hold.claim)
         assert session is not None
         assert session.idle * advisory(alias).dialect.unit >= ttl
     for lease in leases:
@@ -133,7 +125,7 @@ def test_a_session_that_is_ended_is_told_without_a_renewal(
     for lease, event in zip(leases, told, strict=True):
         lease.on_lost(lambda _, event=event: event.set())  # type: ignore[misc]
     assert soon(lambda: AdvisoryHolder.objects.using(store).filter(name__contains=name).exists())
-    session = advisory(alias)._of(leases[0]._hold.claim)
+    session = advisory(alias)._session_of(leases[0]._hold.claim)
     assert session is not None
     with advisory_alias("other", store):
         other = advisory("other")
@@ -177,7 +169,7 @@ def test_rows_of_dead_sessions_show_nothing(store: str, alias: str, name: str) -
     """Left by a crash; one with the number of a session that lives still, but has not the lock."""
     backend = advisory(alias)
     with lock(f"{name}mine", using=alias) as lease:
-        session = backend._of(lease._hold.claim)
+        session = backend._session_of(lease._hold.claim)
         assert session is not None
         for number, token in ((session.number, 1), (999_999, 2)):
             AdvisoryHolder.objects.using(store).create(
@@ -203,7 +195,7 @@ def test_a_lock_of_another_program_is_shown_as_held(store: str, alias: str, name
     """It is held, and no more is known."""
     backend = advisory(alias)
     with lock(name, using=alias) as lease:
-        session = backend._of(lease._hold.claim)
+        session = backend._session_of(lease._hold.claim)
         assert session is not None
         word = backend.dialect.lock_of(session, backend.key(name))
     sql = {
@@ -343,7 +335,7 @@ def test_an_error_in_place_of_a_late_answer_is_not_the_next_ones(
 ) -> None:
     wrong = {"postgresql": "SELECT 1 / 0", "mariadb": "SELECT no_such_function()"}[store]
     with lock(name, using=alias) as lease:
-        session = advisory(alias)._of(lease._hold.claim)
+        session = advisory(alias)._session_of(lease._hold.claim)
         assert session is not None
         told: list[object] = []
         with session.mutex:

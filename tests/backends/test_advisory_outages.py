@@ -13,7 +13,8 @@ from django_distlock import LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.advisory import ANSWERS
 from django_distlock.core.values import Claim, Grant
 from tests.backends.outages import COMMAND, Place
-from tests.backends.test_advisory import advisory, advisory_alias, on_servers, taken
+from tests.backends.rowlocks import on_servers, taken, waits
+from tests.backends.test_advisory import advisory, advisory_alias
 from tests.backends.tools import SERVERS, Elsewhere, database_alias, soon
 from tests.faults.test_stopped import goes_on, holder
 from tests.servers.postgresql import PostgreSQL
@@ -24,13 +25,6 @@ def held(own: Place) -> Iterator[str]:
     """The advisory backend on a server that may be disturbed."""
     with advisory_alias("held", "own", OPTIONS={"COMMAND_TIMEOUT": COMMAND}):
         yield "held"
-
-
-def waits(name: str, using: str) -> bool:
-    """Tell whether a claim of this process stands in the server's queue for a lock."""
-    backend = advisory(using)
-    waiting = list(backend._sessions.values())
-    return any(each.sent and each.key == backend.key(name) for each in waiting)
 
 
 @on_servers

@@ -9,10 +9,7 @@ from typing import Any, ClassVar, Final
 from ..row.session import Row
 from .session import AdvisorySession
 
-__all__ = ["COLUMNS", "DELETE_SESSION", "FORCE", "LONGEST_WAIT", "Dialect"]
-
-LONGEST_WAIT: Final = 300.0
-"""Seconds after which the server ends a wait, so that no dead client's lasts for ever."""
+__all__ = ["COLUMNS", "DELETE_SESSION", "FORCE", "Dialect"]
 
 COLUMNS: Final = "token, digest, name, owner, note, lock_key, session, acquired"
 DELETE_SESSION: Final = "DELETE FROM distlock_advisory WHERE session = %(session)s"
@@ -24,6 +21,12 @@ FORCE: Final = """UPDATE distlock_advisory SET forced = 1
 class Dialect(ABC):
     """The statements of one database."""
 
+    one: ClassVar[str]
+    """Returns who holds a lock."""
+    row: ClassVar[str]
+    """Writes what people see of a lock."""
+    leftovers: ClassVar[str]
+    """Deletes what is left of sessions that have ended."""
     refused: ClassVar[frozenset[str | int]] = frozenset()
     """The errors by which the server says that the role may not end a session."""
     unit: ClassVar[float] = 1.0
@@ -86,9 +89,9 @@ class Dialect(ABC):
 
     # -- in autocommit, on any session -------------------------------------------------------------
 
-    @abstractmethod
     def holder(self, session: AdvisorySession, digest: str) -> Row | None:
         """Return (digest, name, owner, token, note, session, acquired) of who holds a lock."""
+        return next(iter(session.fetch(self.one, {"digest": digest})), None)
 
     @abstractmethod
     def holders(
@@ -100,17 +103,18 @@ class Dialect(ABC):
     def is_held(self, session: AdvisorySession, lock: str) -> bool:
         """Return whether any session of the server holds a lock."""
 
-    @abstractmethod
     def insert(self, session: AdvisorySession, rows: Sequence[dict[str, Any]]) -> None:
         """Write what people see of the locks that were taken; ``age`` is in microseconds."""
+        with session.connection.cursor() as cursor:
+            cursor.executemany(self.row, rows)
 
     def delete(self, session: AdvisorySession, tokens: Sequence[int]) -> None:
         """Delete the rows of locks that are held no more."""
         session.change(DELETE, {"tokens": tuple(tokens)})
 
-    @abstractmethod
     def tidy(self, session: AdvisorySession) -> None:
         """Delete what is left of sessions that have ended."""
+        session.change(self.leftovers, {})
 
     @abstractmethod
     def end(self, session: AdvisorySession, number: int) -> None:

@@ -1,6 +1,6 @@
 """What people see of the locks that this process holds, written into a table in the background.
 
-Nobody waits for that: a lock that is released within a few milliseconds is never written. What the
+No call waits for that: a lock that is released within a few milliseconds is never written. What the
 table says is believed only of a session that has the lock: rows that a crash leaves do no harm.
 """
 

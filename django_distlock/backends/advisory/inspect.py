@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage
 from django.db import connections
@@ -16,11 +15,10 @@ from ...core.names import unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
-from ..row.pool import Exhausted, Pool
+from ..row.pool import Pool
 from ..row.session import Row
-from ..table import errors
-from ..table.checks import check_deploy
-from ..table.located import InDatabase, moment
+from ..row.sessions import MOST, InSessions
+from ..table.located import moment
 from ..table.options import whole_number
 from . import checks
 from .dialect import Dialect
@@ -31,18 +29,17 @@ from .session import AdvisorySession
 
 __all__ = ["Looks"]
 
-T = TypeVar("T")
-
 PAGE = 500
-MOST = 10_000  # connections that an option may ask for
 UNWRITTEN = 0.5  # seconds in which another process writes of a lock that it has just taken
 NAP = 0.02
 
 
-class Looks(InDatabase):
+class Looks(InSessions[AdvisorySession]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "advisory"
+    what = "An advisory lock"
+    reason = "The holder's process does not answer, so"
     cleans = False
     options: ClassVar[OptionSpec] = {
         **BaseLockBackend.options,
@@ -52,12 +49,8 @@ class Looks(InDatabase):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        self._pool: Pool[AdvisorySession] = Pool(
-            self.database,
-            self.opts.get("CONNECTIONS", 20),
-            self.opts.get("IDLE", 4),
-            AdvisorySession,
-        )
+        most, idle = self.opts.get("CONNECTIONS", 20), self.opts.get("IDLE", 4)
+        self._pool = Pool(self.database, most, idle, AdvisorySession)
         self._holders = Holders(self._look)
         self._chosen: Dialect | None = None
 
@@ -71,19 +64,6 @@ class Looks(InDatabase):
             self._chosen = PostgreSQL() if vendor == "postgresql" else MySQL()
         return self._chosen
 
-    def _look(self, work: Callable[[AdvisorySession], T], limit: float | None = None) -> T:
-        """Do something in autocommit, on a session that holds nothing."""
-        limit = limit or self.command_timeout
-        session = self._pool.take(counted=False)
-        sound = False
-        try:
-            with session.mutex:
-                answer = session.run(lambda: work(session), limit, fresh=True)
-            sound = True
-            return answer
-        finally:
-            self._pool.give_back(session, counted=False, sound=sound)
-
     def inspect(self, name: str) -> LockInfo | None:
         row = self._holder(self.key(name))
         if row is None:
@@ -94,17 +74,15 @@ class Looks(InDatabase):
         """Return the row of who holds a lock; an empty one if that is told nowhere."""
         self._holders.write(self.dialect)
         end = time.monotonic() + UNWRITTEN
-        while True:
-            row = self._look(lambda session: self.dialect.holder(session, key))
-            if row is not None:
-                return row
-            if not self._look(
-                lambda session: self.dialect.is_held(session, self.dialect.lock_of(session, key))
-            ):
-                return None
-            if time.monotonic() > end:
-                return ()
+        while (row := self._look(partial(self._seen, key))) == () and time.monotonic() < end:
             time.sleep(NAP)
+        return row
+
+    def _seen(self, key: str, session: AdvisorySession) -> Row | None:
+        row = self.dialect.holder(session, key)
+        if row is None and self.dialect.is_held(session, self.dialect.lock_of(session, key)):
+            return ()
+        return row
 
     def _unknown(self, name: str) -> LockInfo:
         """Return what is known of a holder that has written nothing: that it holds the lock now."""
@@ -133,28 +111,12 @@ class Looks(InDatabase):
 
     # -- for the layers above ----------------------------------------------------------------------
 
-    def max_ttl(self, ttl: float) -> float:
-        """Return the ttl, which on MariaDB and MySQL is of whole seconds."""
-        if connections[self.database].vendor == "mysql":
-            return max(1.0, float(-(-ttl // 1)))
-        return ttl
-
-    def is_conflict(self, error: Exception) -> bool:
-        return errors.is_conflict(error)
-
     def remedy(self, error: Exception) -> str:
         driver: Any = error.__cause__ or error
-        codes = {getattr(driver, "sqlstate", None), *driver.args[:1]}
-        if "53200" in codes and "max_locks_per_transaction" in str(error.__cause__ or error):
+        full = getattr(driver, "sqlstate", None) == "53200"
+        if full and "max_locks_per_transaction" in str(driver):
             return checks.lock_table_full(self.database)
-        if self._chosen is not None and codes & self._chosen.refused:
-            return checks.permission(self.database)
-        if isinstance(error, Exhausted):
-            return "Raise OPTIONS 'CONNECTIONS'"
-        return errors.remedy(error, self.database)
+        return super().remedy(error)
 
     def check(self) -> list[CheckMessage]:
         return checks.check(self.alias, self.database)
-
-    def check_deploy(self) -> list[CheckMessage]:
-        return check_deploy(self.alias, self.database, partial(self.call, "inspect"))

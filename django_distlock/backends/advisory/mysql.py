@@ -13,16 +13,17 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from django.db.utils import Error
 
+from ..row.dialect import LONGEST_WAIT
 from ..row.session import Row
 from ..table.errors import Outrun, Overdue
 from ..table.sql import MY_NOTE, MY_NOW
-from .dialect import COLUMNS, LONGEST_WAIT, Dialect
+from .dialect import COLUMNS, Dialect
 from .session import AdvisorySession
 
 __all__ = ["MySQL"]
@@ -67,6 +68,9 @@ TIDY: Final = f"""DELETE FROM distlock_advisory
 class MySQL(Dialect):
     """The words of MySQL, and of MariaDB."""
 
+    one = HOLDER
+    row = INSERT
+    leftovers = TIDY
     refused = frozenset({1044, 1045, 1095, 1227})
     keeps_high = True
 
@@ -164,10 +168,6 @@ class MySQL(Dialect):
         number = {"number": session.number}
         other.run(lambda: other.change("KILL QUERY %(number)s", number), limit, fresh=True)
 
-    def holder(self, session: AdvisorySession, digest: str) -> Row | None:
-        rows = session.fetch(HOLDER, {"digest": digest})
-        return rows[0] if rows else None
-
     def holders(
         self, session: AdvisorySession, after: str, size: int
     ) -> tuple[list[Row], str | None]:
@@ -181,12 +181,6 @@ class MySQL(Dialect):
 
     def is_held(self, session: AdvisorySession, lock: str) -> bool:
         return session.fetch("SELECT IS_USED_LOCK(%(lock)s)", {"lock": lock}) != [(None,)]
-
-    def insert(self, session: AdvisorySession, rows: Sequence[dict[str, Any]]) -> None:
-        session.execute_many(INSERT, rows)
-
-    def tidy(self, session: AdvisorySession) -> None:
-        session.change(TIDY, {})
 
     def end(self, session: AdvisorySession, number: int) -> None:
         session.change("KILL CONNECTION %(number)s", {"number": number})

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...exceptions import InvalidLockBackendError
-from ..row.dialect import milliseconds
+from ..row.dialect import LONGEST_WAIT, milliseconds
 from ..row.session import Row
 from ..table.connection import is_direct
 from ..table.sql import PG_NOW
 from . import checks
-from .dialect import COLUMNS, LONGEST_WAIT, Dialect
+from .dialect import COLUMNS, Dialect
 from .session import AdvisorySession
 
 __all__ = ["PostgreSQL"]
@@ -32,7 +32,7 @@ SET_UP: Final = (
     "SET default_transaction_isolation = 'read committed'",
     # Not known before PostgreSQL 17.
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'",
-    # Else the server would not notice that a client who waits is gone. Not all systems can.
+    # Without it the server does not notice the end of a waiting client. Not all systems can.
     "SELECT set_config('client_connection_check_interval', '5s', false)"
     " WHERE version() LIKE '%linux%'",
 )
@@ -80,6 +80,9 @@ TIDY: Final = """DELETE FROM distlock_advisory
 class PostgreSQL(Dialect):
     """PostgreSQL's words."""
 
+    one = HOLDER
+    row = INSERT
+    leftovers = TIDY
     refused = frozenset({"42501"})
     unit = 0.001
 
@@ -144,10 +147,6 @@ class PostgreSQL(Dialect):
         with session.connection.wrap_database_errors:
             raw.cancel_safe(timeout=limit)
 
-    def holder(self, session: AdvisorySession, digest: str) -> Row | None:
-        rows = session.fetch(HOLDER, {"digest": digest})
-        return rows[0] if rows else None
-
     def holders(
         self, session: AdvisorySession, after: str, size: int
     ) -> tuple[list[Row], str | None]:
@@ -156,14 +155,8 @@ class PostgreSQL(Dialect):
     def is_held(self, session: AdvisorySession, lock: str) -> bool:
         return bool(session.fetch(IS_HELD, {"lock": lock}))
 
-    def insert(self, session: AdvisorySession, rows: Sequence[dict[str, Any]]) -> None:
-        session.execute_many(INSERT, rows)
-
     def delete(self, session: AdvisorySession, tokens: Sequence[int]) -> None:
         session.change(DELETE, {"tokens": list(tokens)})
-
-    def tidy(self, session: AdvisorySession) -> None:
-        session.change(TIDY, {})
 
     def end(self, session: AdvisorySession, number: int) -> None:
         session.fetch("SELECT pg_terminate_backend(%(number)s)", {"number": number})

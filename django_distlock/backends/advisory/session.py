@@ -103,10 +103,6 @@ class AdvisorySession(Session):
             raise Overdue(f"no answer within {limit:g} s")
         return self.receive()
 
-    def is_empty(self, now: float, seconds: float) -> bool:
-        """Return whether it has held nothing for so many seconds."""
-        return not self.held and now - self.empty_since >= seconds
-
     # -- statements --------------------------------------------------------------------------------
 
     def send(self, statements: Sequence[str], parameters: dict[str, Any]) -> None:
@@ -136,8 +132,3 @@ class AdvisorySession(Session):
             self.sent = False
             return self._known.pop()
         return super().receive()
-
-    def execute_many(self, sql: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Run a statement once for each row."""
-        with self.connection.cursor() as cursor:
-            cursor.executemany(sql, rows)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
-from typing import ClassVar
 
 from django.db.utils import DatabaseError
 
@@ -19,21 +18,17 @@ from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.threads import Mutex
 from ...core.values import Claim, Grant, Refusal
 from ...core.worker import Worker, close_connections
-from ...exceptions import UnsupportedOperationError
 from ..table import errors
-from . import pausing
 from .dialect import Dialect, Missing
 from .inspect import Looks
 from .session import Ended, Session
+from .sessions import ABANDONED, GLANCE, MOMENT
 
 __all__ = ["RowBackend"]
 
 MOST_KNOWN = 10_000  # names remembered whose row has been made
 MOST_REFUSED = 1000  # claims remembered that left nothing to withdraw
 SPARE = 0.1  # seconds that a server may take to end a session
-GLANCE = 0.2  # seconds that an answer is waited for by one who has only just looked
-ABANDONED = 4.0  # seconds without a look after which nobody waits any more
-MOMENT = 0.02  # of the ttl: by which the lease of one who has waited may be shorter
 LONG = 60.0  # seconds; a lock held for longer tells at its end that its name was used
 
 reaper = Worker("distlock-row", close_connections, drained=False)
@@ -49,22 +44,10 @@ class RowBackend(Looks):
     many of them (4) it keeps when they are not in use.
     """
 
-    queues = fair = notifies = True
-    transferable = False
-    # Whoever does not wait at all asks once and waits for the answer only.
-    min_attempt_timeout = 0.0
-    # A waiter is woken by the server; its looks in between ask this process only.
-    poll = (0.5, 1.0)
-    # What fits in the milliseconds of PostgreSQL's limit.
-    longest_ttl: ClassVar[float] = 2_147_483.0
-
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        self._mutex = Mutex()
-        self._sessions: dict[str, Session] = {}  # by the owner of the claim
         self._known: set[str] = set()
         self._refused: set[str] = set()
-        self._parents: frozenset[str] = frozenset()
 
     # -- primitives ------------------------------------------------------------------------------
 
@@ -73,7 +56,7 @@ class RowBackend(Looks):
         answered = min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
         dialect = self.dialect(answered)
         self._reap()
-        session = self._held(claim)
+        session = self._session_of(claim)
         if session is None:
             session = self._pool.take()
             session.owner, session.key = claim.owner, claim.key
@@ -201,7 +184,7 @@ class RowBackend(Looks):
 
     def renew(self, claim: Claim) -> bool:
         dialect = self.dialect()
-        session = self._held(claim)
+        session = self._session_of(claim)
         if session is None:
             self._not_elsewhere(claim)
             return False
@@ -220,30 +203,14 @@ class RowBackend(Looks):
                 raise
             return True
 
-    def _held(self, claim: Claim) -> Session | None:
-        with self._mutex:
-            return self._sessions.get(claim.owner)
-
     def _not_elsewhere(self, claim: Claim) -> None:
-        """Raise if another process holds the lock for this very claim: it cannot be renewed here.
-
-        Asked only when there is no session for it, so when the lease is lost, or was handed over.
-        """
-        if claim.owner in self._parents or claim.owner in self._refused:
-            return
-        row = self._look(lambda session: self.dialect().holder(session, claim.key))
-        if row is not None and row[2] == claim.owner and self._held(claim) is None:
-            raise UnsupportedOperationError(
-                "A row lock is a session of the process that took it, and cannot be handed to "
-                "another one: release it there, or use the table backend",
-                name=claim.name,
-                alias=self.alias,
-            )
+        if claim.owner not in self._refused:
+            super()._not_elsewhere(claim)
 
     def release(self, claim: Claim) -> bool:
         """Commit; a waiter's place is withdrawn, and a session of another process is ended."""
         dialect = self.dialect()
-        session = self._held(claim)
+        session = self._session_of(claim)
         if session is None:
             with self._mutex:
                 nothing = claim.owner in self._refused or claim.owner in self._parents
@@ -302,24 +269,6 @@ class RowBackend(Looks):
                 return True
             time.sleep(0.01)
         raise errors.Overdue("the session was told to end, and has not")
-
-    # -- waiting -----------------------------------------------------------------------------------
-
-    def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in the server's queue."""
-        return self._held(claim) is not None
-
-    def pause(self, claim: Claim, seconds: float) -> None:
-        """Return when the server has answered the waiting statement."""
-        pausing.pause(self._watched(claim), seconds)
-
-    async def apause(self, claim: Claim, seconds: float) -> None:
-        """Pause on the event loop, which watches the socket; it occupies no thread."""
-        await pausing.apause(self._watched(claim), seconds)
-
-    def _watched(self, claim: Claim) -> int | None:
-        session = self._held(claim)
-        return None if session is None else session.watched()
 
     # -- its end ----
 

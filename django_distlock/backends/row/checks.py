@@ -8,9 +8,17 @@ from django.db import connections
 from ...core import checking
 from ..table.checks import check as check_table
 
-__all__ = ["check", "no_row_locks", "permission", "pooler", "refusal"]
+__all__ = [
+    "INSTEAD",
+    "check",
+    "check_sessions",
+    "no_row_locks",
+    "permission",
+    "pooler",
+    "refusal",
+]
 
-_INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
+INSTEAD = "Use the table backend (django_distlock.backends.table.TableBackend)"
 
 
 def refusal(alias: str, database: str) -> str:
@@ -19,7 +27,7 @@ def refusal(alias: str, database: str) -> str:
     why = "has no row locks, and Django leaves FOR UPDATE out there without a word"
     if connections[database].vendor != "sqlite":
         why = "is a database on which this backend has no statements"
-    return f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is {kind}, which {why}. {_INSTEAD}."
+    return f"DISTLOCKS[{alias!r}]: LOCATION {database!r} is {kind}, which {why}. {INSTEAD}."
 
 
 def no_row_locks(alias: str, database: str, table: str, engine: str) -> str:
@@ -31,16 +39,16 @@ def no_row_locks(alias: str, database: str, table: str, engine: str) -> str:
     )
 
 
-def permission(database: str) -> str:
-    """Return what to do when the role may not end the session of a holder."""
+def permission(database: str, reason: str) -> str:
+    """Return what to do when the role may not end a holder's session, and why it is ended."""
     if connections[database].vendor == "postgresql":
         return (
-            "To break a row lock its session is ended, which this role may not do: connect as the "
+            f"{reason} its session is ended, which this role may not do: connect as the "
             "role of the holder, or GRANT pg_signal_backend TO it (a superuser's sessions are "
             "ended by superusers only)"
         )
     return (
-        "To break a row lock its session is ended, which this account may not do: connect as the "
+        f"{reason} its session is ended, which this account may not do: connect as the "
         "account of the holder, or GRANT CONNECTION ADMIN ON *.* TO it"
     )
 
@@ -56,19 +64,32 @@ def pooler(database: str) -> str:
 
 def check(alias: str, database: str) -> list[CheckMessage]:
     """Return the messages for ``alias`` on the DATABASES alias ``database``."""
+    return check_sessions(
+        alias,
+        database,
+        model="rowlock",
+        refused=refusal(alias, database),
+        instead=f"{INSTEAD}, or the version backend.",
+        pooled="A row lock is an open transaction: it keeps one of the pooler's connections "
+        "to the server for as long as it is held or waited for.",
+    )
+
+
+def check_sessions(
+    alias: str, database: str, *, model: str, refused: str, instead: str, pooled: str
+) -> list[CheckMessage]:
+    """Return the messages for an alias whose locks belong to sessions of the database."""
     connection = connections[database]
     if connection.vendor not in ("postgresql", "mysql"):
-        hint = f"{_INSTEAD}, or the version backend."
-        return [checking.error(refusal(alias, database), hint=hint, id="distlock.E006")]
-    found = check_table(alias, database, "portable", model="rowlock")
+        return [checking.error(refused, hint=instead, id="distlock.E006")]
+    found = check_table(alias, database, "portable", model=model)
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         found.append(
             checking.warning(
                 f"DISTLOCKS[{alias!r}]: LOCATION {database!r} has DISABLE_SERVER_SIDE_CURSORS, as "
                 "for a pooler in transaction mode.",
-                hint="A row lock is an open transaction: it keeps one of the pooler's connections "
-                "to the server for as long as it is held or waited for. Give the locks an alias "
-                "of DATABASES that goes past the pooler, or use the table backend.",
+                hint=f"{pooled} Give the locks an alias of DATABASES that goes past the pooler, or "
+                "use the table backend.",
                 id="distlock.W005",
             )
         )

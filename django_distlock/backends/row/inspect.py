@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -16,8 +15,7 @@ from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
 from ..table import errors
-from ..table.checks import check_deploy
-from ..table.located import InDatabase, moment
+from ..table.located import moment
 from ..table.options import whole_number
 from . import checks
 from .dialect import Dialect
@@ -26,6 +24,7 @@ from .mysql import MySQL
 from .pool import Exhausted, Pool
 from .postgresql import PostgreSQL
 from .session import Row, Session
+from .sessions import MOST, InSessions
 
 __all__ = ["Looks"]
 
@@ -33,13 +32,14 @@ T = TypeVar("T")
 
 _TABLE = "distlock_row"
 PAGE = 500
-MOST = 10_000  # connections that an option may ask for
 
 
-class Looks(InDatabase):
+class Looks(InSessions[Session]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "row"
+    what = "A row lock"
+    reason = "To break a row lock"
     options: ClassVar[OptionSpec] = {
         **BaseLockBackend.options,
         "CONNECTIONS": whole_number(1, MOST),
@@ -49,7 +49,7 @@ class Looks(InDatabase):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         most, idle = self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4)
-        self._pool: Pool[Session] = Pool(self.database, most, idle, Session)
+        self._pool = Pool(self.database, most, idle, Session)
         self._chosen: Dialect | None = None
 
     def dialect(self, limit: float | None = None) -> Dialect:
@@ -72,23 +72,12 @@ class Looks(InDatabase):
             raise InvalidLockBackendError(why)
         return MariaDB() if is_mariadb else MySQL()
 
-    def _look(self, work: Callable[[Session], T], limit: float | None = None) -> T:
-        """Do something in autocommit, on a session that holds nothing."""
-        limit = limit or self.command_timeout
-        session = self._pool.take(counted=False)
-        sound = False
-        try:
-            with session.mutex:
-                answer = session.run(lambda: work(session), limit, fresh=True)
-            sound = True
-            return answer
-        finally:
-            self._pool.give_back(session, counted=False, sound=sound)
-
     def inspect(self, name: str) -> LockInfo | None:
-        key = self.key(name)
-        row = self._look(lambda session: self.dialect().holder(session, key))
+        row = self._holder(self.key(name))
         return None if row is None else self._info(row)
+
+    def _holder(self, key: str) -> Row | None:
+        return self._look(lambda session: self.dialect().holder(session, key))
 
     def _page(self, after: str) -> tuple[list[Row], str | None]:
         return self._look(lambda session: self.dialect().holders(session, after, PAGE))
@@ -118,14 +107,8 @@ class Looks(InDatabase):
 
     # -- for the layers above ----------------------------------------------------------------------
 
-    def max_ttl(self, ttl: float) -> float:
-        """Return the ttl, which on MariaDB is of whole seconds."""
-        if connections[self.database].vendor == "mysql":
-            return max(1.0, float(-(-ttl // 1)))
-        return ttl
-
     def is_conflict(self, error: Exception) -> bool:
-        return isinstance(error, Exhausted) or errors.is_conflict(error)
+        return isinstance(error, Exhausted) or super().is_conflict(error)
 
     def remedy(self, error: Exception) -> str:
         if isinstance(error, Exhausted):
@@ -133,14 +116,7 @@ class Looks(InDatabase):
         settings = connections[self.database].settings_dict
         if isinstance(error, errors.Overdue) and settings.get("DISABLE_SERVER_SIDE_CURSORS"):
             return checks.pooler(self.database)
-        driver: Any = error.__cause__ or error
-        codes = {getattr(driver, "sqlstate", None), *driver.args[:1]}
-        if self._chosen is not None and codes & self._chosen.refused:
-            return checks.permission(self.database)
-        return errors.remedy(error, self.database)
+        return super().remedy(error)
 
     def check(self) -> list[CheckMessage]:
         return checks.check(self.alias, self.database)
-
-    def check_deploy(self) -> list[CheckMessage]:
-        return check_deploy(self.alias, self.database, partial(self.call, "inspect"))

@@ -1,0 +1,306 @@
+"""The sessions of a process: on which one a lock is, what is due for them, and their end."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from django.db.utils import Error
+
+from ...conf import AliasConf
+from ...core.threads import Mutex, is_mine
+from ...core.values import Claim
+from ...core.worker import Worker, close_connections
+from ..row.pool import IDLE
+from ..row.session import Ended
+from ..table.connection import is_testing
+from ..table.errors import Overdue
+from .inspect import Looks
+from .session import AdvisorySession, Held
+
+__all__ = ["SHARED", "TICK", "Sessions"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_distlock.advisory")
+
+SHARED = 3  # sessions that the locks of a process share, so that they may have as many ttls
+TICK = 0.5  # seconds between two questions whether another process wants a lock released
+SOON = 0.03  # seconds after which a grant is written for others to see
+SLICE = 0.25  # seconds that an answer is waited for at first, with the session kept
+
+
+class Sessions(Looks):
+    """The half of the backend that keeps the sessions, and what each of them holds."""
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        self._worker = Worker(f"distlock-advisory-{alias}", close_connections)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._shared: list[AdvisorySession] = []
+        self._job, self._due = 0, math.inf
+        self._ticked = 0.0
+
+    # -- on which session --------------------------------------------------------------------------
+
+    def _share(self, need: int) -> AdvisorySession:
+        """Return the shared session for leases of so long, or what is next to it."""
+        with self._mutex:
+            # Not one in the middle of whose use a signal handler asks.
+            shared = [each for each in self._shared if not is_mine(each.mutex)]
+            for session in shared:
+                if session.limit == need:
+                    return session
+            if len(shared) < SHARED:
+                session = self._pool.take(counted=False)
+                session.limit = need
+                self._shared.append(session)
+                return session
+            fitting = [each for each in shared if not each.held]
+            fitting = fitting or [each for each in shared if each.limit > need] or shared
+            return min(fitting, key=lambda each: abs(each.limit - need))
+
+    def _ready(self, session: AdvisorySession, need: int, limit: float) -> None:
+        """Make a session one that may have a lease of so long. Called under its mutex."""
+        if session.connection.connection is None or session.direct is None:
+            session.run(lambda: self._begin(session), limit, fresh=True)
+        # A longer limit is right for shorter leases, too: they are freed by this process.
+        session.limit = max(need, session.limit) if session.held else need
+        if session.limit != session.idle:
+            session.settle(limit)
+            session.run(lambda: self.dialect.set_limit(session), limit)
+
+    def _begin(self, session: AdvisorySession) -> None:
+        self.dialect.begin(session)
+        self._holders.begun(session.number)
+
+    def _with(self, session: AdvisorySession, limit: float, work: Callable[[float, float], T]) -> T:
+        """Do ``work`` under the session's mutex, within ``limit`` seconds.
+
+        It is given how long it may wait for an answer, and how long in all. A server that does not
+        answer is waited for in slices, between which others of this process have their turn.
+        """
+        if is_mine(session.mutex):
+            raise Overdue("a signal handler asks while its thread asks by the same session")
+        end, slice_ = time.monotonic() + limit, SLICE
+        while True:
+            with session.mutex:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise Overdue(f"no answer within {limit:g} s")
+                try:
+                    return self._guarded(
+                        session,
+                        lambda: work(min(slice_, left), left),  # noqa: B023 - called at once
+                    )
+                except Overdue:
+                    if left <= slice_ or session.connection.connection is None:
+                        raise
+            slice_ *= 2
+
+    def _guarded(self, session: AdvisorySession, work: Callable[[], T]) -> T:
+        """Do ``work`` under the session's mutex; note the loss of its locks if it is gone."""
+        try:
+            return work()
+        except Error as error:
+            if isinstance(error, Ended) or session.connection.connection is None:
+                self._lose(session)
+            raise
+        except BaseException:
+            # Interrupted in the middle, say: what the next answer is to is not known.
+            self._lose(session)
+            raise
+
+    # -- what they hold ----------------------------------------------------------------------------
+
+    def _granted(self, session: AdvisorySession, lock: str, claim: Claim, token: int) -> None:
+        held = Held(claim, token)
+        session.held[lock] = held
+        with self._mutex:
+            self._sessions[claim.owner] = session
+        self._holders.add(held, lock, session.number)
+        self._maintain_in(SOON)
+
+    def _free(self, session: AdvisorySession, lock: str, limit: float) -> bool:
+        """Free a lock of a session's; return whether it was held until now."""
+        session.settle(limit)
+        freed = session.freed.pop(lock, None)
+        if freed is None:
+            row = session.ask(
+                partial(self.dialect.send_unlock, session, lock),
+                limit,
+                late=lambda row: session.freed.__setitem__(lock, self.dialect.freed(row)),
+            )
+            freed = self.dialect.freed(row)
+        self._forget(session, lock)
+        if not session.held:
+            session.empty_since = time.monotonic()
+            if session.owner:
+                self._drop(session, sound=True)
+            elif is_testing():
+                # Django's test runner drops the test database: nothing may be connected then.
+                session.close()
+        return freed
+
+    def _forget(self, session: AdvisorySession, lock: str) -> None:
+        held = session.held.pop(lock)
+        with self._mutex:
+            self._sessions.pop(held.claim.owner, None)
+        self._holders.remove(held.token)
+
+    def _lose(self, session: AdvisorySession) -> None:
+        """Close a session, and note that its locks are lost. Called under its mutex."""
+        lost = list(session.held)
+        for lock in lost:
+            self._forget(session, lock)
+        session.freed.clear()
+        session.empty_since = time.monotonic()
+        if session.owner:
+            self._drop(session, sound=False)
+        else:
+            session.close()
+        if lost:
+            self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        # Not under a session's mutex: the holds have their own.
+        self._worker.submit(self.notice_losses)
+
+    def _withdraw(self, session: AdvisorySession) -> None:
+        """Have the server end a wait; whatever it answers, the session is closed."""
+        try:
+            if session.sent and not session.is_answered():
+                other = self._pool.take(counted=False)
+                try:
+                    with other.mutex:
+                        self.dialect.cancel(session, other, self.command_timeout)
+                finally:
+                    self._pool.give_back(other, counted=False)
+        finally:
+            # A cancellation that comes late must not hit whoever has the session next.
+            self._drop(session, sound=False)
+
+    def _drop(self, session: AdvisorySession, *, sound: bool) -> None:
+        """Part a session of a waiter's from its claim; called under its mutex."""
+        with self._mutex:
+            self._sessions.pop(session.owner, None)
+        self._pool.give_back(session, sound=sound, seconds=self._kept_for(session))
+
+    def _kept_for(self, session: AdvisorySession) -> float:
+        """Return for how long an empty session is kept: the server ends it after its limit."""
+        return min(IDLE, session.limit * self.dialect.unit / 2)
+
+    def _look_for_forced(self, session: AdvisorySession, limit: float) -> None:
+        """Release what another process wants released; this also keeps the session."""
+        row = session.ask(partial(self.dialect.send_look, session), limit)
+        owners = set(self.dialect.forced(row))
+        forced = [lock for lock, held in session.held.items() if held.claim.owner in owners]
+        for lock in forced:
+            self._free(session, lock, limit)
+        if forced:
+            self._tell_losses()
+
+    # -- in the background -------------------------------------------------------------------------
+
+    def _maintain_in(self, seconds: float) -> None:
+        """Have `_maintain` run in so many seconds, or before."""
+        due = time.monotonic() + seconds
+        if due < self._due - SOON:
+            with self._mutex:
+                self._due = due
+                self._job += 1
+                self._worker.submit(partial(self._maintain, self._job), seconds)
+
+    def _maintain(self, job: int) -> None:
+        """Write what others are to see, free what has run out, and ask what is forced."""
+        if job != self._job:
+            return  # another one is due before
+        self._due = math.inf
+        try:
+            self._holders.write(self.dialect, SOON)
+        except self.store_errors:
+            # It is kept for the next time, and whoever uses a lock is told of the database.
+            logger.debug("The holders of %r were not written", self.alias, exc_info=True)
+        now = time.monotonic()
+        ticks = now - self._ticked >= TICK * 0.9
+        if ticks:
+            self._ticked = now
+        with self._mutex:
+            sessions = {id(each): each for each in (*self._shared, *self._sessions.values())}
+        due = [self._maintain_session(session, now, ticks=ticks) for session in sessions.values()]
+        if self._holders.is_due():
+            due.append(SOON)
+        if due:
+            self._maintain_in(max(SOON, min(due)))
+
+    def _maintain_session(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
+        """Do what is due for a session; return in how many seconds there is something again."""
+        if not session.mutex.acquire(blocking=False):
+            return SOON  # it is in use
+        try:
+            return self._guarded(session, lambda: self._do_what_is_due(session, now, ticks=ticks))
+        except self.store_errors:
+            logger.debug("Looking after locks of %r failed", self.alias, exc_info=True)
+            return TICK
+        finally:
+            session.mutex.release()
+
+    def _do_what_is_due(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
+        expired = [lock for lock, held in session.held.items() if held.until <= now]
+        for lock in expired:
+            self._free(session, lock, SLICE)
+        if expired:
+            self._tell_losses()
+        if session.held and ticks and self._holders.is_written():
+            self._look_for_forced(session, SLICE)
+        if session.held:
+            return min(TICK, *(held.until - now for held in session.held.values()))
+        if session.owner and session.until <= now:
+            self._withdraw(session)
+        elif not session.owner and now - session.empty_since >= self._kept_for(session):
+            self._end_shared(session)
+        return TICK
+
+    def _end_shared(self, session: AdvisorySession) -> None:
+        with self._mutex:
+            if session.held or session not in self._shared:
+                return
+            self._shared.remove(session)
+        self._pool.give_back(session, counted=False, sound=False)
+
+    # -- their end ---------------------------------------------------------------------------------
+
+    def close_idle(self) -> None:
+        """End the sessions that hold nothing and wait for nothing."""
+        with self._mutex:
+            shared = [session for session in self._shared if not session.held]
+        for session in shared:
+            with session.mutex:
+                self._end_shared(session)
+        self._pool.close()
+
+    def close(self) -> None:
+        """End all sessions, and with them the locks."""
+        super().close()
+        self._worker.close()
+        with self._mutex:
+            sessions = {*self._shared, *self._sessions.values()}
+            self._shared, self._sessions = [], {}
+        for session in sessions:
+            session.close()
+        self._pool.close()
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        sessions = list({*self._shared, *self._sessions.values()})
+        self._parents |= frozenset(self._sessions)
+        self._mutex, self._sessions = Mutex(), {}
+        self._reset()
+        self._holders.forget_parent()
+        self._pool.forget_parent(sessions)

@@ -1,0 +1,141 @@
+"""What row locks and advisory locks share: each lock belongs to a session of this process."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from django.core.checks import CheckMessage
+from django.db import connections
+
+from ...conf import AliasConf
+from ...core.threads import Mutex
+from ...core.values import Claim
+from ...exceptions import UnsupportedOperationError
+from ..table import errors
+from ..table.checks import check_deploy
+from ..table.located import InDatabase
+from . import checks, pausing
+from .pool import Pool
+from .session import Row, Session
+
+__all__ = ["ABANDONED", "GLANCE", "MOMENT", "MOST", "InSessions"]
+
+S = TypeVar("S", bound=Session)
+T = TypeVar("T")
+
+MOST = 10_000  # connections that an option may ask for
+GLANCE = 0.2  # seconds for which a claim that has just looked waits for an answer
+ABANDONED = 4.0  # seconds without a look after which a claim no longer waits
+MOMENT = 0.02  # of the ttl: by which the lease of a claim that has waited may be shorter
+
+
+class _Words(Protocol):
+    """What is asked here of a database's dialect."""
+
+    @property
+    def refused(self) -> frozenset[str | int]: ...
+
+
+class InSessions(InDatabase, Generic[S]):
+    """Locks of sessions, in whose queue at the server the waiters stand."""
+
+    queues = fair = notifies = True
+    transferable = False
+    # A claim that does not wait at all asks once and waits for the answer only.
+    min_attempt_timeout = 0.0
+    # A waiter is woken by the server; its looks in between ask this process only.
+    poll = (0.5, 1.0)
+    # What fits in the milliseconds of PostgreSQL's limit.
+    longest_ttl: ClassVar[float] = 2_147_483.0
+    what: ClassVar[str]
+    """What the lock is called in errors."""
+    reason: ClassVar[str]
+    """Why another process's session is ended, for the error that it may not be."""
+
+    _pool: Pool[S]
+    _chosen: _Words | None = None
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        self._mutex = Mutex()
+        self._sessions: dict[str, S] = {}
+        """Where a claim holds its lock or waits for it, by the claim's owner."""
+        self._parents: frozenset[str] = frozenset()
+
+    def _session_of(self, claim: Claim) -> S | None:
+        return self._sessions.get(claim.owner)
+
+    def _look(self, work: Callable[[S], T], limit: float | None = None) -> T:
+        """Do something in autocommit, on a session that holds nothing."""
+        limit = limit or self.command_timeout
+        session = self._pool.take(counted=False)
+        sound = False
+        try:
+            with session.mutex:
+                answer = session.run(lambda: work(session), limit, fresh=True)
+            sound = True
+            return answer
+        finally:
+            self._pool.give_back(session, counted=False, sound=sound)
+
+    @abstractmethod
+    def _holder(self, key: str) -> Row | None:
+        """Return the row of who holds a lock, the owner third; empty where that is not known."""
+
+    def _not_elsewhere(self, claim: Claim) -> None:
+        """Raise if another process holds the lock for this very claim: it cannot be renewed here.
+
+        Asked only when there is no session for it, so when the lease is lost, or was handed over.
+        """
+        if claim.owner in self._parents:
+            return
+        row = self._holder(claim.key)
+        if row and row[2] == claim.owner and self._session_of(claim) is None:
+            raise UnsupportedOperationError(
+                f"{self.what} belongs to a session of the process that took it, and cannot be "
+                "handed to another one: release it there, or use the table backend",
+                name=claim.name,
+                alias=self.alias,
+            )
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def is_queued(self, claim: Claim) -> bool:
+        """Return whether a claim that was refused stands in the server's queue."""
+        return self._session_of(claim) is not None
+
+    def pause(self, claim: Claim, seconds: float) -> None:
+        """Return when the server has answered the waiting statement."""
+        pausing.pause(self._watched(claim), seconds)
+
+    async def apause(self, claim: Claim, seconds: float) -> None:
+        """Pause on the event loop, which watches the socket; it occupies no thread."""
+        await pausing.apause(self._watched(claim), seconds)
+
+    def _watched(self, claim: Claim) -> int | None:
+        session = self._session_of(claim)
+        return None if session is None else session.watched()
+
+    # -- for the layers above ----------------------------------------------------------------------
+
+    def max_ttl(self, ttl: float) -> float:
+        """Return the ttl, which on MariaDB and MySQL is of whole seconds."""
+        if connections[self.database].vendor == "mysql":
+            return max(1.0, float(-(-ttl // 1)))
+        return ttl
+
+    def is_conflict(self, error: Exception) -> bool:
+        return errors.is_conflict(error)
+
+    def remedy(self, error: Exception) -> str:
+        driver: Any = error.__cause__ or error
+        codes = {getattr(driver, "sqlstate", None), *driver.args[:1]}
+        if self._chosen is not None and codes & self._chosen.refused:
+            return checks.permission(self.database, self.reason)
+        return errors.remedy(error, self.database)
+
+    def check_deploy(self) -> list[CheckMessage]:
+        return check_deploy(self.alias, self.database, partial(self.call, "inspect"))
