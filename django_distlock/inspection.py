@@ -46,6 +46,8 @@ class Seen:
 
     alias: str
     locks: list[LockInfo] = field(default_factory=list)
+    shows_holders: bool = True
+    """Whether it can say what is held; else ``locks`` is empty, whatever is."""
     expired: list[LockInfo] = field(default_factory=list)
     """The leases that ran out and were not released, if they were asked for."""
     error: str | None = None
@@ -136,9 +138,13 @@ def look(
 
     def see(backend: BaseLockBackend) -> Seen:
         took = round_trip(backend) if timed else None
+        if not backend.shows_holders:
+            if not timed:
+                backend.call("inspect", PROBE)  # whether it answers is known all the same
+            return Seen(backend.alias, shows_holders=False, round_trip=took)
         held = list(backend.held(prefix))
         found = list(backend.expired(prefix)) if expired else []
-        return Seen(backend.alias, held, found, round_trip=took)
+        return Seen(backend.alias, held, expired=found, round_trip=took)
 
     late = {
         alias: _late[backend]

@@ -37,7 +37,7 @@ ORDERS: dict[str, tuple[Promise, Key]] = {
     "alias": (_("Alias"), lambda each: (each.alias, each.info.name)),
     "holder": (_("Holder"), lambda each: (each.info.holder.host, each.info.holder.pid)),
     # The oldest last, as it is held for the longest time.
-    "held": (_("Held for"), lambda each: -each.info.acquired_at.timestamp()),
+    "held": (_("Held for"), lambda each: -_since(each).timestamp()),
     "left": (_("Expires in"), lambda each: _end(each)),
     "waiters": (_("Waiters"), lambda each: each.info.waiters or 0),
     STUCK: (_("What may be stuck"), lambda each: _stuck(each)),
@@ -50,7 +50,12 @@ COLUMNS = ("name", "holder", "held", "left", "waiters")
 
 def _stuck(entry: Entry) -> tuple[bool, bool, datetime]:
     info = entry.info
-    return not missed(info, datetime.now(UTC)), not info.waiters, info.acquired_at
+    return not missed(info, datetime.now(UTC)), not info.waiters, _since(entry)
+
+
+def _since(entry: Entry) -> datetime:
+    """Return when it was taken; where that is not told, as if it were now."""
+    return entry.info.acquired_at or datetime.now(UTC)
 
 
 def _end(entry: Entry) -> float:
@@ -132,11 +137,7 @@ class Asked:
         if self.technique:
             entries = [each for each in entries if each.technique == self.technique]
         if self.older:
-            entries = [
-                each
-                for each in entries
-                if (board.at - each.info.acquired_at).total_seconds() >= self.older
-            ]
+            entries = [each for each in entries if (each.info.age(board.at) or 0.0) >= self.older]
         if self.state == "missed":
             entries = [each for each in entries if missed(each.info, board.at)]
         if self.q:

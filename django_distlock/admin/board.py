@@ -54,6 +54,7 @@ class Store:
     technique: str = ""
     error: str = ""
     held: int = 0
+    shows_holders: bool = True
     waiting: int | None = None
     """None where the store does not know."""
     round_trip: float | None = None
@@ -84,6 +85,8 @@ class Entry:
     alias: str
     technique: str
     info: LockInfo
+    releasable: bool = True
+    """Whether anybody but its holder can free it."""
 
     @property
     def key(self) -> str:
@@ -131,11 +134,7 @@ class Board:
     def verdict(self) -> list[tuple[str, str]]:
         """Return the answer to "is anything stuck?": what is worth a look, each with its kind."""
         late = sum(1 for entry in self.distinct if missed(entry.info, self.at))
-        old = sum(
-            1
-            for entry in self.distinct
-            if (self.at - entry.info.acquired_at).total_seconds() > LONG
-        )
+        old = sum(1 for entry in self.distinct if (entry.info.age(self.at) or 0.0) > LONG)
         told = []
         for store in self.stores:
             if store.error:
@@ -190,25 +189,29 @@ def gather(
     )
     answers.sort(key=lambda seen: list(backends).index(seen.alias))
     for seen, info in distinct(answers):
-        board.distinct.append(Entry(seen.alias, technique_of(backends[seen.alias]), info))
+        board.distinct.append(_entry(backends[seen.alias], info))
     for seen in answers:
         backend = backends[seen.alias]
-        technique = technique_of(backend)
         waiters = [info.waiters for info in seen.locks if info.waiters is not None]
-        board.entries += [Entry(seen.alias, technique, info) for info in seen.locks]
-        board.expired += [Entry(seen.alias, technique, info) for info in seen.expired]
+        board.entries += [_entry(backend, info) for info in seen.locks]
+        board.expired += [_entry(backend, info) for info in seen.expired]
         board.stores.append(
             Store(
                 seen.alias,
-                technique,
+                technique_of(backend),
                 shown(seen.error or "", 500),
                 len(seen.locks),
+                backend.shows_holders,
                 sum(waiters) if waiters or backend.counts_waiters else None,
                 seen.round_trip,
             )
         )
     board.took = time.monotonic() - begun
     return board
+
+
+def _entry(backend: BaseLockBackend, info: LockInfo) -> Entry:
+    return Entry(backend.alias, technique_of(backend), info, backend.force_releases)
 
 
 class Row:
@@ -221,6 +224,7 @@ class Row:
         self.ident = self.key.partition(":")[0]
         self.alias = entry.alias
         self.technique = entry.technique
+        self.releasable = entry.releasable
         self.name = shown(info.name, NAME)
         self.host = shown(holder.host or "?", 60)
         self.pid = holder.pid
@@ -229,8 +233,8 @@ class Row:
         self.site = shown(_short(holder.site), SITE)
         self.metadata = _metadata(info, METADATA)
         self.waiters = info.waiters
-        self.age = max(0.0, (now - info.acquired_at).total_seconds())
-        self.held_for = duration(self.age)
+        self.age = info.age(now)
+        self.held_for = "" if self.age is None else duration(self.age)
         self.left: float | None = None
         # What the holder has asked for; of older versions, and foreign programs, it is not known.
         self.most = info.ttl or ttl
@@ -247,7 +251,7 @@ class Row:
     @property
     def age_seconds(self) -> str:
         """The age for a program."""
-        return f"{self.age:.1f}"
+        return "" if self.age is None else f"{self.age:.1f}"
 
     @property
     def left_seconds(self) -> str:
@@ -273,18 +277,20 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
     if info.expires_at is not None:
         seconds = (info.expires_at - now).total_seconds()
         left = duration(seconds) if seconds > 0 else _ago(-seconds)
-    since = localtime(info.acquired_at).isoformat(" ", "seconds")
+    since = ""
+    if info.acquired_at is not None and (age := info.age(now)) is not None:
+        since = f"{duration(age)} ({localtime(info.acquired_at).isoformat(' ', 'seconds')})"
     known = [
         (_("Lock"), shown(info.name, 10_000)),
         (_("Alias"), f"{entry.alias} ({entry.technique})"),
         (_("Host"), shown(holder.host) or "?"),
-        (_("Process"), str(holder.pid)),
+        (_("Process"), str(holder.pid or "?")),
         (_("Thread"), shown(holder.thread)),
         (_("Task"), shown(holder.task)),
         (_("View"), shown(holder.view)),
         (_("User"), shown(holder.user)),
         (_("Call site"), shown(holder.site, 1000)),
-        (_("Held for"), f"{duration((now - info.acquired_at).total_seconds())} ({since})"),
+        (_("Held for"), since),
         (_("Expires in"), left),
         (_("Fencing token"), "" if info.fencing_token is None else str(info.fencing_token)),
         (_("Waiters"), _line(info)),

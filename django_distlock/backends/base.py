@@ -52,6 +52,8 @@ class BaseLockBackend(Calls):
     counts_waiters: bool = False
     cleans: ClassVar[bool] = False
     transferable: ClassVar[bool] = True
+    shows_holders: ClassVar[bool] = True
+    force_releases: ClassVar[bool] = True
 
     grace: ClassVar[float] = 1.0
     # Seconds that one attempt may wait for the store's answer, however short the wait.
@@ -99,7 +101,11 @@ class BaseLockBackend(Calls):
         raise NotImplementedError
 
     def inspect(self, name: str) -> LockInfo | None:
-        """Return who holds ``name``, or None. For people and tools."""
+        """Return who holds ``name``, or None. For people and tools.
+
+        A store that does not show its holders says of a held lock that it is held: all but the
+        name is left out of its LockInfo.
+        """
         raise NotImplementedError
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
@@ -214,8 +220,15 @@ class BaseLockBackend(Calls):
         """Yield every held lock of this alias whose name begins with ``prefix``.
 
         Each as LockInfo: name, holder, fencing token, since and until when, waiters where known,
-        metadata. Raises LockBackendError when the store fails.
+        metadata. Raises LockBackendError when the store fails, UnsupportedOperationError where
+        it does not show its holders (flag ``shows_holders``).
         """
+        if not self.shows_holders:
+            raise UnsupportedOperationError(
+                f"{type(self).__name__} does not show who holds its locks; lock(name).locked() "
+                "tells of one whether it is held",
+                alias=self.alias,
+            )
         if is_pending():
             sweep()
         try:
@@ -246,7 +259,8 @@ class BaseLockBackend(Calls):
         With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
         that is seen first. Compared in the store, so that the next holder is never hit. The holder
         learns of the loss by its next renewal. Raises LockNotHeldError when it is free, or held by
-        another grant.
+        another grant, UnsupportedOperationError where another process cannot free a lock (flag
+        ``force_releases``).
         """
         return flow.run(self._force(check_name(name, self.alias), fencing_token))
 
@@ -254,7 +268,18 @@ class BaseLockBackend(Calls):
         """Free as `force_release`."""
         return await flow.arun(self._force(check_name(name, self.alias), fencing_token))
 
+    def check_forcing(self, name: str) -> None:
+        """Raise UnsupportedOperationError where only the holder can free a lock."""
+        if not self.force_releases:
+            raise UnsupportedOperationError(
+                f"{type(self).__name__} cannot free what another process holds: end that process, "
+                "or wait until its lease runs out",
+                name=name,
+                alias=self.alias,
+            )
+
     def _force(self, name: str, token: int | None) -> flow.Flow[LockInfo]:
+        self.check_forcing(name)
         if is_pending():
             yield Ask(sweep)
         info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)

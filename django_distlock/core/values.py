@@ -42,8 +42,13 @@ class Holder:
     user: str = ""
 
     def __str__(self) -> str:
+        if self == _UNKNOWN:
+            return "an unknown holder"
         parts = [f"{self.host or '?'} pid {self.pid}", doer_of(self), user_of(self), self.site]
         return shown(", ".join(part for part in parts if part))
+
+
+_UNKNOWN = Holder()
 
 
 def doer_of(holder: Holder) -> str:
@@ -138,7 +143,7 @@ class Bound(Protocol):
 class Grant(NamedTuple):
     """The store's yes: the fencing token, and for how many seconds from the asking it holds.
 
-    ``bound`` is set when the grant was written inside the caller's own transaction: no other
+    The token is 0 on a backend without fencing tokens. ``bound`` is set when the grant was written inside the caller's own transaction: no other
     session sees it before the commit, so only the caller's thread can renew or release it.
     """
 
@@ -192,15 +197,16 @@ class LockInfo(_Unread):
     ``ttl`` is the number of seconds that the holder has asked for, None if it is not known, and
     ``renewed`` whether its process renews the lease. ``waiters`` is None where the store does not
     know. ``waiting`` are the waiters, the next one
-    first and a hundred at most, where the store shows them. The ``owner``, by whom the lock can be
+    first and a hundred at most, where the store shows them. What the store does not tell is None,
+    and an empty Holder; `age` is then None, too. The ``owner``, by whom the lock can be
     released, is no field: neither ``repr`` nor ``dataclasses.asdict`` shows it.
     """
 
     name: str
-    holder: Holder
-    fencing_token: int | None
-    acquired_at: datetime
-    expires_at: datetime | None
+    holder: Holder = Holder()
+    fencing_token: int | None = None
+    acquired_at: datetime | None = None
+    expires_at: datetime | None = None
     waiters: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     owner: InitVar[str] = ""
@@ -210,6 +216,11 @@ class LockInfo(_Unread):
 
     def __post_init__(self, owner: str) -> None:
         object.__setattr__(self, "_owner", owner)
+
+    def age(self, now: datetime) -> float | None:
+        """Return for how many seconds it has been held; None where the store does not tell."""
+        since = self.acquired_at
+        return None if since is None else max(0.0, (now - since).total_seconds())
 
     def __getstate__(self) -> list[Any]:
         return [*(getattr(self, each.name) for each in fields(self)), self.owner]
@@ -228,7 +239,7 @@ def noted(
     *,
     name: str,
     fencing_token: int | None,
-    acquired_at: datetime,
+    acquired_at: datetime | None,
     expires_at: datetime | None,
     owner: str,
     waiters: int | None = None,

@@ -33,7 +33,7 @@ def _row(alias: str, info: LockInfo, now: datetime) -> tuple[str, ...]:
         alias,
         shown(info.name, NAME),
         str(replace(info.holder, site="")),
-        duration((now - info.acquired_at).total_seconds()),
+        "-" if (age := info.age(now)) is None else duration(age),
         "-" if info.expires_at is None else duration((info.expires_at - now).total_seconds()),
         "-" if info.fencing_token is None else str(info.fencing_token),
         "-" if info.waiters is None else str(info.waiters),
@@ -47,14 +47,14 @@ def as_block(alias: str, info: LockInfo, now: datetime) -> str:
         "alias": alias,
         "name": shown(info.name, 10_000),
         "host": shown(holder.host) or "?",
-        "pid": str(holder.pid),
+        "pid": str(holder.pid or "?"),
         "thread": shown(holder.thread),
         "task": shown(holder.task),
         "view": shown(holder.view),
         "user": shown(holder.user),
         "call site": shown(holder.site, 1000),
         "since": _moment(info.acquired_at, now),
-        "until": "" if info.expires_at is None else _moment(info.expires_at, now),
+        "until": _moment(info.expires_at, now),
         "token": "" if info.fencing_token is None else str(info.fencing_token),
         "waiters": "" if info.waiters is None else str(info.waiters),
         **{
@@ -65,7 +65,9 @@ def as_block(alias: str, info: LockInfo, now: datetime) -> str:
     return "\n".join(f"{name:<9}  {value}" for name, value in facts.items() if value)
 
 
-def _moment(moment: datetime, now: datetime) -> str:
+def _moment(moment: datetime | None, now: datetime) -> str:
+    if moment is None:
+        return ""
     seconds = (moment - now).total_seconds()
     when = f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {when}"
@@ -78,8 +80,8 @@ def as_json(alias: str, info: LockInfo) -> dict[str, Any]:
         "name": info.name,
         "holder": asdict(info.holder),
         "fencing_token": info.fencing_token,
-        "acquired_at": info.acquired_at.isoformat(),
-        "expires_at": None if info.expires_at is None else info.expires_at.isoformat(),
+        "acquired_at": info.acquired_at and info.acquired_at.isoformat(),
+        "expires_at": info.expires_at and info.expires_at.isoformat(),
         "waiters": info.waiters,
         "waiting": [asdict(each) for each in info.waiting],
         "metadata": dict(info.metadata),

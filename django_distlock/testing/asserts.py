@@ -82,6 +82,8 @@ def _held(name: str, using: str) -> Flow[LockInfo]:
     backend = locks[using]
     if not backend.exclusive:
         message += f" {type(backend).__name__} holds nothing: use override_locks()."
+    if not backend.shows_holders:
+        raise AssertionError(message)
     others: list[LockInfo] = yield _Listing(backend)
     shown = [f"\n  {other.name!r:.140}, {_who(other)}" for other in others[:SHOWN]]
     if len(others) > SHOWN:
@@ -99,8 +101,9 @@ def _free(name: str, using: str) -> Flow[None]:
 
 def _who(info: LockInfo) -> str:
     now = datetime.now(UTC)
-    text = f"by {info.holder}, for {_seconds(info.acquired_at, now)}"
-    text += f" (since {info.acquired_at:%H:%M:%S} UTC)"
+    text = f"by {info.holder}"
+    if info.acquired_at is not None:
+        text += f", for {_seconds(info.acquired_at, now)} (since {info.acquired_at:%H:%M:%S} UTC)"
     if info.expires_at is not None:
         text += f", for another {_seconds(now, info.expires_at)} unless renewed"
     return text + (f", token {info.fencing_token}" if info.fencing_token is not None else "")

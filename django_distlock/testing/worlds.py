@@ -284,10 +284,13 @@ class World(ABC):
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self.prefix = f"contract:{os.urandom(6).hex()}:"
+        self.names: set[str] = set()
+        """The lock names that the test has asked for."""
         self._actors: list[Actor] = []
 
     def name(self, what: str = "") -> str:
         """Return a lock name that no other test uses."""
+        self.names.add(self.prefix + what)
         return self.prefix + what
 
     @abstractmethod

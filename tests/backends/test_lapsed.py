@@ -39,6 +39,7 @@ def test_what_ran_out_is_told_until_it_is_taken_again(alias: str, name: str) -> 
     assert (info.name, info.fencing_token) == (gone.name, grant.fencing_token)
     assert info.holder.pid == os.getpid()
     assert info.metadata == {"user": "ada"}
+    assert info.acquired_at is not None
     assert info.expires_at is not None
     assert info.expires_at > info.acquired_at
     assert [each.name for each in backend.held(name)] == [kept.name]

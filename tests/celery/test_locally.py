@@ -262,6 +262,7 @@ def test_min_hold(app: Celery, name: str) -> None:
     task.delay(name)
     info = locks["locmem"].inspect(name)
     assert info is not None
+    assert info.acquired_at is not None
     assert info.expires_at is not None
     assert 28 < (info.expires_at - info.acquired_at).total_seconds() <= 31
     locks["locmem"].force_release(name)

@@ -147,6 +147,7 @@ def test_durations_have_units(name: str) -> None:
     ) as running:
         assert soon(lambda: is_held(name))
         [info] = locks[STORE].held(name)
+        assert info.acquired_at is not None
         assert info.expires_at is not None
         assert 60 < (info.expires_at - info.acquired_at).total_seconds() < 121
         running.send_signal(signal.SIGTERM)
@@ -364,6 +365,7 @@ def test_it_is_held_at_least_so_long(name: str, code: int, kept: bool) -> None:
     info = locks[STORE].inspect(name)
     assert (info is not None) is kept
     if info is not None:
+        assert info.acquired_at is not None
         assert info.expires_at is not None
         assert 40 < (info.expires_at - info.acquired_at).total_seconds() <= 52
         locks[STORE].force_release(name)

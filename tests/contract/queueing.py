@@ -1,4 +1,4 @@
-"""A small backend with every flag that those of this package lack, to try the suite on."""
+"""Small backends with the flags that those of this package do not have, to try the suite on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_distlock.core.values import Claim, Grant, LockInfo, Refusal
 from django_distlock.exceptions import InvalidLockBackendError
 from django_distlock.handler import locks
 
-__all__ = ["QueueingBackend", "TokenlessBackend", "opened"]
+__all__ = ["HidingBackend", "QueueingBackend", "TokenlessBackend", "opened"]
 
 
 class QueueingBackend(LocMemBackend):
@@ -117,6 +117,17 @@ class TokenlessBackend(LocMemBackend):
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         return (replace(info, fencing_token=None) for info in super().scan(prefix))
+
+
+class HidingBackend(TokenlessBackend):
+    """Locks in memory of which is known that they are held, and no more."""
+
+    shows_holders = force_releases = False
+
+    def inspect(self, name: str) -> LockInfo | None:
+        return super().inspect(name) and LockInfo(name)
+
+    scan = BaseLockBackend.scan
 
 
 def opened(alias: str, kind: type[BaseLockBackend]) -> BaseLockBackend:

@@ -25,7 +25,7 @@ from django_distlock.testing.contract.parts import (
 )
 from django_distlock.testing.worlds import ThreadWorld
 from tests.contract import test_contract
-from tests.contract.queueing import QueueingBackend, TokenlessBackend, opened
+from tests.contract.queueing import HidingBackend, QueueingBackend, TokenlessBackend, opened
 
 SUITES = {
     name: suite
@@ -65,6 +65,16 @@ class TestTokenless(LockBackendContract):
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:
         backend = self.backend()
         return type(backend)(alias, replace(backend.conf, prefix=prefix, location=self.alias))
+
+
+class TestHiding(TestTokenless):
+    """A backend that does not show its holders, nor frees what they hold."""
+
+    alias = "hiding"
+
+    @classmethod
+    def backend(cls) -> BaseLockBackend:
+        return opened(cls.alias, HidingBackend)
 
 
 def test_every_flag_is_tested_when_it_is_false() -> None:

@@ -156,6 +156,7 @@ def test_the_line_is_shown_in_order(server: Etcd, opened: Opener, name: str) -> 
         assert info.fencing_token == mine.fencing_token
         assert info.waiters == 3
         assert [holder.thread for holder in info.waiting] == ["waiter-0", "waiter-1", "waiter-2"]
+        assert info.acquired_at is not None
         assert info.expires_at is not None
         assert 0 < (info.expires_at - info.acquired_at).total_seconds() < 60
     mine.release()

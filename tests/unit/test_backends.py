@@ -197,6 +197,7 @@ def test_held_shows_what_is_held(backend: UnitBackend) -> None:
         assert sorted(info.name for info in backend.held()) == ["a:1", "b:1"]
         (info,) = backend.held(prefix="a:")
     assert info.name == "a:1"
+    assert info.acquired_at is not None
     assert before - timedelta(seconds=1) < info.acquired_at < datetime.now(UTC)
     assert info.expires_at is not None
     assert 15 < (info.expires_at - info.acquired_at).total_seconds() < 21

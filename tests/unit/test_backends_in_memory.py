@@ -56,6 +56,7 @@ def test_the_moment_of_the_grant_is_the_same_at_every_look(backend: UnitBackend)
     for _ in range(50):
         info = backend.inspect("a")
         assert info
+        assert info.acquired_at is not None
         seen.add(info.acquired_at)
         backend.renew(claim)
     (acquired,) = seen

@@ -181,6 +181,7 @@ def test_renewing_may_change_the_ttl(clock: VirtualClock, ttl: float | timedelta
         assert lease.remaining() == pytest.approx(seconds - drift(seconds))
         info = backend.inspect("a")
         assert info is not None
+        assert info.acquired_at is not None
         assert info.expires_at is not None
         assert -0.01 < (info.expires_at - info.acquired_at).total_seconds() - seconds < 5
         lease.release()

@@ -76,6 +76,7 @@ class TestTurned:
         advance_clock(25)
         assert 29 < lease.remaining() < 30
         info = assert_held("a")
+        assert info.acquired_at is not None
         assert info.expires_at is not None
         assert 54 < (info.expires_at - info.acquired_at).total_seconds() < 56
         advance_clock(25)

@@ -69,6 +69,7 @@ def test_a_waiter_gets_it_when_it_expires(backend: UnitBackend) -> None:
 def test_without_a_ttl_it_lasts(backend: UnitBackend) -> None:
     with hold_elsewhere("a", using=backend.alias):
         info = assert_held("a", using=backend.alias)
+        assert info.acquired_at is not None
         assert info.expires_at is not None
         assert (info.expires_at - info.acquired_at).total_seconds() > 3000
 

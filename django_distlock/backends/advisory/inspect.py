@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 
@@ -68,7 +67,7 @@ class Looks(InSessions[AdvisorySession]):
         row = self._holder(self.key(name))
         if row is None:
             return None
-        return self._info(row) if row else self._unknown(name)
+        return self._info(row) if row else LockInfo(name)  # held by who has written nothing
 
     def _holder(self, key: str) -> Row | None:
         """Return the row of who holds a lock; an empty one if that is told nowhere."""
@@ -83,11 +82,6 @@ class Looks(InSessions[AdvisorySession]):
         if row is None and self.dialect.is_held(session, self.dialect.lock_of(session, key)):
             return ()
         return row
-
-    def _unknown(self, name: str) -> LockInfo:
-        """Return what is known of a holder that has written nothing: that it holds the lock now."""
-        now = datetime.now(UTC)
-        return noted("", name=name, fencing_token=None, acquired_at=now, expires_at=None, owner="")
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Refuse: what crashes have left is removed now and then by whoever writes beside it."""

@@ -21,7 +21,7 @@ from ...core.names import check_name, unreadable
 from ...core.system import user_id
 from ...core.text import shown
 from ...core.values import LockInfo
-from ...exceptions import InvalidLockError
+from ...exceptions import InvalidLockError, UnsupportedOperationError
 from ...history import break_hold
 from ...inspection import LIMIT, Seen, ask, distinct, look, round_trip
 from ...models import ForcedRelease
@@ -141,13 +141,15 @@ class Command(BaseCommand):
         wanted = _wanted(opened, options)
         found = look(wanted, options["prefix"], options["limit"])
         for seen in found:
-            seen.locks.sort(key=lambda info: (info.acquired_at, info.name))
+            seen.locks.sort(key=lambda info: (info.acquired_at or _now(), info.name))
         return [*(Seen(alias, error=error) for alias, error in broken.items()), *found]
 
     def _table(self, found: list[Seen]) -> None:
         for seen in found:
             if seen.error:
                 self.stderr.write(f"{seen.alias}: {seen.error}")
+            elif not seen.shows_holders:
+                self.stderr.write(f"{seen.alias}: it does not show who holds its locks.")
         held = list(distinct(found))
         down = sum(1 for seen in found if seen.error)
         if held:
@@ -156,7 +158,7 @@ class Command(BaseCommand):
             number = f"{len(held)} lock{'' if len(held) == 1 else 's'}"
             read = f"in {len(found) - down} of {len(found)} stores"
             self.stdout.write(f"{number} {read}; {down} could not be read.")
-        elif not held:
+        elif not held and any(seen.shows_holders for seen in found):
             self.stdout.write("No lock is held.")
 
     # -- ping --------------------------------------------------------------------------------------
@@ -208,6 +210,10 @@ class Command(BaseCommand):
         freed: list[dict[str, Any]] = []
         try:
             for backend, info in found:
+                try:
+                    backend.check_forcing(name)
+                except UnsupportedOperationError as error:
+                    raise CommandError(str(error)) from error
                 if not to_program:
                     self.stdout.write(as_block(backend.alias, info, _now()))
                 if not options["yes"] and not self._confirmed():
@@ -317,7 +323,8 @@ def _wanted(
 
 def _listed(seen: Seen) -> dict[str, Any]:
     locks = [as_json(seen.alias, info) for info in seen.locks]
-    return {"alias": seen.alias, "error": seen.error, "locks": locks}
+    told = {"alias": seen.alias, "error": seen.error, "shows_holders": seen.shows_holders}
+    return {**told, "locks": locks}
 
 
 def _user() -> str:

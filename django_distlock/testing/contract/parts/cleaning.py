@@ -30,7 +30,7 @@ class Cleaning(ContractBase):
         policy = CleanPolicy(older_than=AT_ONCE, dry_run=dry_run, batch=batch)
         return await actor.drive(clean(self.backend(), policy, clock=self.backend().clock))
 
-    @needs("cleans")
+    @needs("shows_holders", "cleans")
     async def test_held_locks_are_not_cleaned(self, world: World) -> None:
         """Leave what is held, for a moment or for long, renewed or not, in whatever batches."""
         a, b = world.actor(), world.actor()
@@ -52,7 +52,7 @@ class Cleaning(ContractBase):
             assert self.token(lease) == token
             await a.release(lease)
 
-    @needs("cleans", "supports_fencing")
+    @needs("force_releases", "cleans", "supports_fencing")
     async def test_tokens_rise_through_cleaning(self, world: World) -> None:
         """Give a greater token after a released, an expired and a broken lease was cleaned."""
         a, b = world.actor(), world.actor()

@@ -29,7 +29,7 @@ class Fencing(ContractBase):
         assert all(type(token) is int and 0 < token <= MOST for token in tokens)
         assert all(before < after for before, after in pairwise(tokens))
 
-    @needs("supports_fencing")
+    @needs("force_releases", "supports_fencing")
     async def test_tokens_rise_through_expiry_and_force(self, world: World) -> None:
         """Give a greater token after a lease that ran out, and after one that was broken."""
         a, b = world.actor(), world.actor()
@@ -42,7 +42,7 @@ class Fencing(ContractBase):
         await a.release(last)
         assert expired.fencing_token < forced.fencing_token < last.fencing_token
 
-    @needs("supports_fencing")
+    @needs("shows_holders", "supports_fencing")
     async def test_renewals_keep_the_token(self, world: World) -> None:
         """Keep the token as long as the lease, in the lease and in the store."""
         a = world.actor()

@@ -22,7 +22,7 @@ from .... import (
 from ....backends.base import BaseLockBackend
 from ...taps import failing, untouchable
 from ...worlds import Actor, World
-from ..base import ContractBase, applies_to_all
+from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Groups"]
 
@@ -130,6 +130,7 @@ class Groups(ContractBase):
         for lease in leases:
             await a.release(lease)
 
+    @needs("force_releases")
     async def test_one_that_was_lost(self, world: World) -> None:
         """Tell of a lost one at the end of the block, and free the others nevertheless."""
         a, b = world.actor(), world.actor()

@@ -73,6 +73,7 @@ class Handing(ContractBase):
         with pytest.raises(LeaseLostError):
             await b.attach(handle)
 
+    @needs("force_releases")
     async def test_a_forged_handle_is_refused(self, world: World) -> None:
         """Refuse what `detach` did not give, and what it gave of a lock that was forced since."""
         a, b = world.actor(), world.actor()

@@ -140,6 +140,7 @@ class Reentry(ContractBase):
             for lease in filter(None, leases):
                 await a.run(sync_to_async(lease.release, thread_sensitive=True))
 
+    @needs("force_releases")
     async def test_a_forced_lock_is_not_held_already(self, world: World) -> None:
         """Ask the store before saying so: it may have freed the lock behind our back."""
         a, b, backend = world.actor(), world.actor(), self.backend()

@@ -14,7 +14,7 @@ from .... import InvalidLockError, Lease, LeaseLostError, LockBackendError
 from ....signals import lock_released
 from ...taps import Gate, failing, tap
 from ...worlds import Cancelled, TaskWorld, ThreadWorld, World, until
-from ..base import ContractBase, applies_to_all
+from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Told"]
 
@@ -157,6 +157,7 @@ class Told(ContractBase):
         assert await b.acquire(lock, wait=0) is None
         await a.release(lease)
 
+    @needs("force_releases")
     async def test_a_forced_release_is_reported(self, world: World) -> None:
         """Tell the holder of a broken lock at the next renewal, long before its deadline."""
         a, b = world.actor(), world.actor()
@@ -177,6 +178,7 @@ class Told(ContractBase):
         with pytest.raises(LeaseLostError):
             await a.release(lease)
 
+    @needs("force_releases")
     async def test_a_block_tells_of_the_loss(self, world: World) -> None:
         """Raise at the end of a block whose lease was lost, but let the body's own error win."""
         a, b = world.actor(), world.actor()
@@ -192,6 +194,7 @@ class Told(ContractBase):
                 await a.leave(lock, error)
             await b.release(await b.take(lock))
 
+    @needs("force_releases")
     async def test_a_lost_lease_cancels_the_body(self, tasks: TaskWorld) -> None:
         """Cancel the body of `async with` when the lease is lost, and raise the loss instead."""
         a, b = tasks.actor(), tasks.actor()

@@ -45,6 +45,7 @@ class Waiting(ContractBase):
             assert time.monotonic() - freed <= self.handoff
             await b.release(theirs)
 
+    @needs("force_releases")
     async def test_a_forced_lock_goes_to_a_waiter(self, world: World) -> None:
         """Grant a lock that was broken, or given back by a block, to the one who waits."""
         a, b, c = world.actor(), world.actor(), world.actor()
