@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from asgiref.sync import sync_to_async
 
-from .core import flow
+from .core import flow, fork
 from .core.durations import MIN_TTL, Duration, check_ttl, check_wait
 from .core.flow import Attempt, Flow
 from .core.hold import Hold, State
@@ -362,7 +362,8 @@ class Lease:
         """Give the lease away: return a str by which `attach` takes it up, in any process.
 
         It is not renewed until then, so it has to be attached within its ttl. The str is JSON, for
-        a task's arguments; whoever has the str can release the lock.
+        a task's arguments; whoever has the str can release the lock. Where a lock ends with the
+        process that took it (flag ``transferable``), only that process can attach it.
         """
         self.check()
         hold = self._hold
@@ -374,7 +375,8 @@ class Lease:
             self._not_held()
         self._done = True
         claim, token = hold.claim, hold.fencing_token
-        options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label]
+        where = None if hold.backend.transferable else fork.process()
+        options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label, where]
         ttl = hold.relied_on(claim.ttl, hold.backend.clock())
         fields = [self.alias, claim.name, claim.owner, ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
@@ -385,7 +387,8 @@ class Lease:
 
         The handle is the right to the lock: attached twice, both leases hold it, and the first
         release frees it. Raises LeaseLostError when it ran out meanwhile, InvalidLockError when
-        ``handle`` did not come from `detach`.
+        ``handle`` did not come from `detach`, UnsupportedOperationError when another process
+        detached it and the backend's leases stay in theirs.
         """
         return flow.run(cls._attach(handle))
 
@@ -398,10 +401,10 @@ class Lease:
     def _attach(cls, handle: str) -> Flow[Self]:
         try:
             version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
-            renewing, max_hold, held_for, label = options
+            renewing, max_hold, held_for, label, where = options
             words = all(isinstance(word, str) for word in (alias, name, owner, note))
             flags = isinstance(renewing, bool) and type(token) is int
-            flags = flags and isinstance(label, str | None)
+            flags = flags and isinstance(label, str | None) and isinstance(where, str | None)
             if version != 1 or not (words and flags and name):
                 raise ValueError("not made by detach()")
             if max_hold is not None:
@@ -411,6 +414,14 @@ class Lease:
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidLockError("This is no handle that Lease.detach() gave") from error
         backend = locks[alias]
+        fork.check()
+        if not backend.transferable and where != fork.process():
+            raise UnsupportedOperationError(
+                "A lease of this backend ends with the process that took it, and cannot be handed "
+                "to another one: release it there, or use another backend",
+                name=name,
+                alias=alias,
+            )
         claim = Claim(name, backend.key(name), owner, ttl, note)
         now = backend.clock()
         hold = Hold(

@@ -174,6 +174,8 @@ def flags(*_: str) -> str:
         ("`never_blocks`", lambda b: _yes(b.never_blocks)),
         ("`thread_sensitive`", lambda b: _yes(b.thread_sensitive)),
         ("`transferable`", lambda b: _yes(b.transferable)),
+        ("`shows_holders`", lambda b: _yes(b.shows_holders)),
+        ("`force_releases`", lambda b: _yes(b.force_releases)),
         ("`queues`", lambda b: _yes(b.queues)),
         ("`min_attempt_timeout` (s)", lambda b: f"{b.min_attempt_timeout:g}"),
         ("`poll` (s)", lambda b: f"{b.poll[0]:g} to {b.poll[1]:g}"),

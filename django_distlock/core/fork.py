@@ -8,6 +8,7 @@ what makes them its own.
 from __future__ import annotations
 
 import os
+import secrets
 import weakref
 from collections.abc import Callable
 from types import MethodType
@@ -15,9 +16,10 @@ from types import MethodType
 from .system import at_fork
 from .threads import Mutex
 
-__all__ = ["after_fork", "check", "park", "pid"]
+__all__ = ["after_fork", "check", "park", "pid", "process"]
 
 _pid = os.getpid()
+_process = secrets.token_hex(8)
 _mutex = Mutex()
 _resets: list[Callable[[], Callable[[], None] | None]] = []
 _parked: list[object] = []
@@ -43,6 +45,11 @@ def pid() -> int:
     return _pid
 
 
+def process() -> str:
+    """Return what tells this process from all others, those of other machines too."""
+    return _process
+
+
 def check() -> None:
     """Call what a child has to call, if this is one and Python's own hook was not called.
 
@@ -53,7 +60,7 @@ def check() -> None:
 
 
 def _in_child() -> None:
-    global _pid
+    global _pid, _process
     with _mutex:
         if _pid == os.getpid():  # another thread was faster
             return
@@ -61,6 +68,7 @@ def _in_child() -> None:
             reset = each()
             if reset is not None:
                 reset()
+        _process = secrets.token_hex(8)
         _pid = os.getpid()
 
 

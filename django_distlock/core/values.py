@@ -143,8 +143,9 @@ class Bound(Protocol):
 class Grant(NamedTuple):
     """The store's yes: the fencing token, and for how many seconds from the asking it holds.
 
-    The token is 0 on a backend without fencing tokens. ``bound`` is set when the grant was written inside the caller's own transaction: no other
-    session sees it before the commit, so only the caller's thread can renew or release it.
+    The token is 0 on a backend without fencing tokens. ``bound`` is set when the grant was written
+    inside the caller's own transaction: no other session sees it before the commit, so only the
+    caller's thread can renew or release it.
     """
 
     fencing_token: int

@@ -26,8 +26,10 @@ from tests.admin.tools import (
     ALIASES,
     DOWN,
     HANGING,
+    HIDING,
     HOSTILE,
     PAGE,
+    SPARING,
     boss,
     go_on,
     held,
@@ -59,6 +61,35 @@ class ListTests(TransactionTestCase):
             page = client.get(PAGE)
             self.assertContains(page, "0 locks in 2 of 3 stores; 1 could not be read")
             self.assertContains(page, "No lock is held in the stores that could be read.")
+
+    def test_a_store_that_does_not_show_its_locks_says_so(self) -> None:
+        client = boss()
+        with (
+            override_settings(DISTLOCKS={**ALIASES, "hiding": {"BACKEND": HIDING}}),
+            held("a"),
+            held("b", using="hiding"),
+        ):
+            self.assertEqual(names(client), ["a"])
+            page = client.get(PAGE)
+        self.assertContains(page, "does not show its locks", count=1)
+        self.assertContains(page, "1 lock is held")
+
+    def test_what_cannot_be_released_has_no_button(self) -> None:
+        client = boss()
+        with (
+            override_settings(DISTLOCKS={**ALIASES, "sparing": {"BACKEND": SPARING}}),
+            held("a", using="sparing"),
+        ):
+            page = client.get(PAGE)
+            self.assertContains(page, "a</bdi>")
+            self.assertNotContains(page, 'name="hold"')
+            self.assertNotContains(page, "release/?hold")
+            detail = client.get(f"{PAGE}hold/", {"hold": keys(page)})
+            self.assertNotContains(detail, "release/?hold")
+            forged = {"hold": keys(page), "why": ""}
+            done = client.post(f"{PAGE}release/", forged, follow=True)
+            self.assertContains(done, "cannot free what another process holds")
+            self.assertEqual(names(client), ["a"])
 
     def test_aliases_of_one_store_count_once(self) -> None:
         client = boss()

@@ -44,8 +44,16 @@ class DownBackend(LocMemBackend):
         raise LockBackendError("<b>refused</b>", alias=self.alias)
 
 
+class SparingBackend(LocMemBackend):
+    """A store that frees no lock by force."""
+
+    force_releases = False
+
+
 HANGING = f"{__name__}.HangingBackend"
 DOWN = f"{__name__}.DownBackend"
+SPARING = f"{__name__}.SparingBackend"
+HIDING = "tests.contract.queueing.HidingBackend"
 
 ALIASES: dict[str, Any] = {
     "default": {"BACKEND": TABLE, "LOCATION": "default", "TTL": 100},

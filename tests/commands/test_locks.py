@@ -109,7 +109,7 @@ def test_the_list_as_json(store: str, prefix: str) -> None:
     with lock(f"{prefix}:\n", using=store, ttl=90, metadata={"user": "\u202e"}) as lease:
         ran = Ran("locks", "list", "--using", store, "--prefix", prefix, "--format", "json")
     [told] = json.loads(ran.out)
-    assert (told["alias"], told["error"]) == (store, None)
+    assert (told["alias"], told["error"], told["shows_holders"]) == (store, None, True)
     [info] = told["locks"]
     assert begun < datetime.fromisoformat(info.pop("acquired_at")) < begun + timedelta(minutes=1)
     until = datetime.fromisoformat(info.pop("expires_at"))

@@ -103,6 +103,19 @@ def test_a_newer_holder_is_not_hit_where_there_are_no_tokens(
         assert ran.out.endswith("Released in other.\n")
 
 
+def test_what_only_its_holder_can_free(name: str) -> None:
+    hiding = "tests.contract.queueing.HidingBackend"
+    with lock_alias("other", BACKEND=hiding), lock(name, using="other") as lease:
+        ran = Ran("locks", "list", "--using", "other")
+        assert (ran.out, ran.err) == ("", "other: it does not show who holds its locks.\n")
+        ran = Ran("locks", "show", name, "--using", "other")
+        assert ran.out.splitlines()[1:] == [f"name       {name}", "host       ?", "pid        ?"]
+        ran = Ran("locks", "release", name, "--using", "other")
+        assert "cannot free what another process holds" in ran.failed
+        assert "Free it?" not in ran.out
+        lease.renew()
+
+
 def test_held_in_several_aliases(store: str, name: str) -> None:
     with hold_elsewhere(name, using=store), hold_elsewhere(name, using="locmem"):
         ran = Ran("locks", "release", name, "--yes")

@@ -106,7 +106,7 @@ def _compare(page: Page, shown: Block, said: str) -> None:
 def _nothing_left() -> None:
     from django_distlock import locks
 
-    if left := [info for alias in locks for info in locks[alias].held()]:
+    if left := [info for each in locks.all() if each.shows_holders for info in each.held()]:
         raise ExampleError(f"The examples left locks held: {left}")
 
 

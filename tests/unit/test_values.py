@@ -96,7 +96,8 @@ def test_json_nested_too_deep_is_read(shape: str, depth: int) -> None:
 
 
 def test_a_holder_reads_well() -> None:
-    assert str(Holder()) == "? pid 0"
+    assert str(Holder()) == "an unknown holder"
+    assert str(Holder(pid=7)) == "? pid 7"
     assert str(Holder("web1", 7, "MainThread")) == "web1 pid 7, MainThread"
     assert str(Holder("web1", 7, "MainThread", "Task-1", "a.py:3 f")) == (
         "web1 pid 7, Task-1, a.py:3 f"

@@ -193,9 +193,7 @@ class AdvisoryBackend(Sessions):
         by_session: dict[int, tuple[AdvisorySession, list[Claim]]] = {}
         for claim in claims:
             session = self._session_of(claim)
-            if session is None:
-                self._not_elsewhere(claim)
-            else:
+            if session is not None:
                 by_session.setdefault(id(session), (session, []))[1].append(claim)
         ours: set[str] = set()
         for session, some in by_session.values():

@@ -37,7 +37,6 @@ class Looks(InSessions[AdvisorySession]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "advisory"
-    what = "An advisory lock"
     reason = "The holder's process does not answer, so"
     cleans = False
     options: ClassVar[OptionSpec] = {

@@ -186,7 +186,6 @@ class RowBackend(Looks):
         dialect = self.dialect()
         session = self._session_of(claim)
         if session is None:
-            self._not_elsewhere(claim)
             return False
         with session.mutex:
             if session.owner != claim.owner or session.token is None:
@@ -202,10 +201,6 @@ class RowBackend(Looks):
                     self._drop(session, sound=False)
                 raise
             return True
-
-    def _not_elsewhere(self, claim: Claim) -> None:
-        if claim.owner not in self._refused:
-            super()._not_elsewhere(claim)
 
     def release(self, claim: Claim) -> bool:
         """Commit; a waiter's place is withdrawn, and a session of another process is ended."""

@@ -38,7 +38,6 @@ class Looks(InSessions[Session]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "row"
-    what = "A row lock"
     reason = "To break a row lock"
     options: ClassVar[OptionSpec] = {
         **BaseLockBackend.options,

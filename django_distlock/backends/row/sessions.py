@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -13,13 +12,12 @@ from django.db import connections
 from ...conf import AliasConf
 from ...core.threads import Mutex
 from ...core.values import Claim
-from ...exceptions import UnsupportedOperationError
 from ..table import errors
 from ..table.checks import check_deploy
 from ..table.located import InDatabase
 from . import checks, pausing
 from .pool import Pool
-from .session import Row, Session
+from .session import Session
 
 __all__ = ["ABANDONED", "GLANCE", "MOMENT", "MOST", "InSessions"]
 
@@ -50,8 +48,6 @@ class InSessions(InDatabase, Generic[S]):
     poll = (0.5, 1.0)
     # What fits in the milliseconds of PostgreSQL's limit.
     longest_ttl: ClassVar[float] = 2_147_483.0
-    what: ClassVar[str]
-    """What the lock is called in errors."""
     reason: ClassVar[str]
     """Why another process's session is ended, for the error that it may not be."""
 
@@ -80,26 +76,6 @@ class InSessions(InDatabase, Generic[S]):
             return answer
         finally:
             self._pool.give_back(session, counted=False, sound=sound)
-
-    @abstractmethod
-    def _holder(self, key: str) -> Row | None:
-        """Return the row of who holds a lock, the owner third; empty where that is not known."""
-
-    def _not_elsewhere(self, claim: Claim) -> None:
-        """Raise if another process holds the lock for this very claim: it cannot be renewed here.
-
-        Asked only when there is no session for it, so when the lease is lost, or was handed over.
-        """
-        if claim.owner in self._parents:
-            return
-        row = self._holder(claim.key)
-        if row and row[2] == claim.owner and self._session_of(claim) is None:
-            raise UnsupportedOperationError(
-                f"{self.what} belongs to a session of the process that took it, and cannot be "
-                "handed to another one: release it there, or use the table backend",
-                name=claim.name,
-                alias=self.alias,
-            )
 
     # -- waiting -----------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
-from ...exceptions import UnsupportedOperationError
 from .options import Facts
 from .places import Place, Places
 from .requests import Contender, contenders, creating, kinds, words_of
@@ -209,11 +208,10 @@ class Steps:
         asked: list[tuple[Claim, Place]] = []
         for claim in claims:
             place = self._places.get(claim.owner)
-            if place is None:
-                ours[claim.owner] = yield from self._not_elsewhere(claim)
-            elif place.lost or not place.granted or place.session != self._session.id:
-                ours[claim.owner] = False
-            else:
+            ours[claim.owner] = False
+            if place is None or place.lost or not place.granted:
+                continue
+            if place.session == self._session.id:
                 asked.append((claim, place))
         for start in range(0, len(asked), BATCH):
             some = asked[start : start + BATCH]
@@ -224,21 +222,6 @@ class Steps:
                 if not there:
                     self._places.drop(place)
         return [ours[claim.owner] for claim in claims]
-
-    def _not_elsewhere(self, claim: Claim) -> Talk[bool]:
-        """Return False, or raise if another process holds the lock for this very claim."""
-        (children,) = yield [kinds().GetChildren(self.path(claim), None)]
-        line = [] if _is_missing(children) else contenders(_sound(children))
-        if line and line[0].owner == claim.owner:
-            (stat,) = yield [kinds().Exists(f"{self.path(claim)}/{line[0].node}", None)]
-            if _sound(stat) is not None and stat.ephemeralOwner != self._session.id:
-                raise UnsupportedOperationError(
-                    "A lock in ZooKeeper ends with the session of the process that took it, and "
-                    "cannot be handed to another one: release it there, or use another backend",
-                    name=claim.name,
-                    alias=self._alias,
-                )
-        return False
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Remove a claim's node, in the queue or at its head; return whether it held the lock."""
