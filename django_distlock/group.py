@@ -126,6 +126,14 @@ class LockGroup(Guard[Leases], Decorates):
             lease for member, lease in zip(self.locks, got, strict=True) if member.cancel_on_lost
         ]
 
+    def _transaction_database(self, using: str | None) -> str | None:
+        for member in self.locks:
+            using = member._transaction_database(using)
+        return using
+
+    def _of_transaction(self) -> LockGroup:
+        return replace(self, locks=tuple(replace(each, _xact=True) for each in self.locks))
+
     def _names(self) -> list[Name]:
         return [member.name for member in self.locks]
 
@@ -188,7 +196,9 @@ if TYPE_CHECKING:
     class SkippingLockGroup(Skipping[D], LockGroup):  # type: ignore[misc]
         """A LockGroup as it types a function that may return something else on contention."""
 
-        def atomic(self, using: str | None = None) -> SkippingAtomic[Leases, D]: ...
+        def atomic(
+            self, using: str | None = None, *, xact: bool = False
+        ) -> SkippingAtomic[Leases, D]: ...
 
 
 @overload

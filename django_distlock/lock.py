@@ -71,6 +71,9 @@ class Lock(Guard[Lease], Decorates):
     # Whether the name is made from data: then braces in it are no field of a template.
     _literal: bool = field(default=False, compare=False, repr=False)
 
+    # Whether the caller's transaction is to hold it: see `Guard.atomic`.
+    _xact: bool = field(default=False, repr=False)
+
     # By hand: the generated one of a frozen class takes three times as long, at each lock.
     def __init__(
         self,
@@ -88,6 +91,7 @@ class Lock(Guard[Lease], Decorates):
         metadata: Mapping[str, Any] | None = None,
         label: str | None = None,
         _literal: bool = False,
+        _xact: bool = False,
     ) -> None:
         plain = None if callable(name) else check_name(name, using)
         if ttl is not UNSET:
@@ -114,6 +118,7 @@ class Lock(Guard[Lease], Decorates):
             metadata=metadata,
             label=label,
             _literal=_literal,
+            _xact=_xact,
         )
 
     # -- what Guard and Decorates ask --------------------------------------------------------------
@@ -123,6 +128,19 @@ class Lock(Guard[Lease], Decorates):
 
     def _label(self) -> tuple[str | None, str | None]:
         return (None if callable(self.name) else self.name), self.using
+
+    def _transaction_database(self, using: str | None) -> str | None:
+        database = locks[self.using].transaction_database()
+        if using not in (None, database):
+            raise InvalidLockError(
+                f"xact=True holds the lock in database {database!r}, where the alias has its "
+                f"locks: not in {using!r}",
+                alias=self.using,
+            )
+        return database
+
+    def _of_transaction(self) -> Lock:
+        return replace(self, _xact=True)
 
     def _names(self) -> list[Name]:
         return [self.name]
@@ -231,7 +249,9 @@ if TYPE_CHECKING:
     class SkippingLock(Skipping[D], Lock):  # type: ignore[misc]
         """A Lock as it types a function that may return something else on contention."""
 
-        def atomic(self, using: str | None = None) -> SkippingAtomic[Lease, D]: ...
+        def atomic(
+            self, using: str | None = None, *, xact: bool = False
+        ) -> SkippingAtomic[Lease, D]: ...
 
     class SkippingAtomic(Skipping[D], Atomic[T], Generic[T, D]):  # type: ignore[misc]
         """A lock around a transaction, with such a function."""

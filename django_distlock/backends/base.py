@@ -180,6 +180,17 @@ class BaseLockBackend(Calls):
         for hold in registry.every(self):
             hold.is_lost()
 
+    def transaction_database(self) -> str:
+        """Return the database whose transactions can hold a lock: see `Lock.atomic`.
+
+        A claim that says ``in_transaction`` is acquired on its connection, in its transaction.
+        """
+        raise UnsupportedOperationError(
+            "xact=True needs the advisory backend on PostgreSQL, whose server frees a lock with "
+            "the transaction. Leave xact out, and atomic() holds the lock around the transaction",
+            alias=self.alias,
+        )
+
     def place(self) -> object:
         """Return where the locks of now are kept; work in the background is bound to it.
 

@@ -65,6 +65,8 @@ class Options(Protocol):
     def metadata(self) -> Mapping[str, Any] | None: ...
     @property
     def label(self) -> str | None: ...
+    @property
+    def _xact(self) -> bool: ...
     def _plain_name(self) -> str: ...
     def _patience(self, wait: Wait, conf: AliasConf) -> float | None: ...
 
@@ -121,7 +123,8 @@ class Acquisition:
         self._renewing = backend.conf.renew if lock.renew is UNSET else lock.renew
         owner = owner or secrets.token_bytes(16).hex()
         self._me = party()
-        self._claim = Claim(name, backend.key(name), owner, ttl, self._note(name, ttl))
+        note = self._note(name, ttl)
+        self._claim = Claim(name, backend.key(name), owner, ttl, note, lock._xact)
 
     def _longest_hold(self) -> float | None:
         given = self._lock.max_hold
@@ -192,7 +195,7 @@ class Acquisition:
         if (
             is_pending()
             or find(backend, self._claim.key, self._me) is not None
-            or backend.conf.in_transaction == "error"
+            or (backend.conf.in_transaction == "error" and not self._lock._xact)
             or ((left is None or left > 0) and backend.is_contended(self._claim))
         ):
             return False
@@ -222,7 +225,7 @@ class Acquisition:
                     mine = kept
             if mine is not None and (again := (yield from self._again(mine))) is not None:
                 return again
-            if backend.conf.in_transaction == "error":
+            if backend.conf.in_transaction == "error" and not self._lock._xact:
                 yield from self._refuse_transaction()
             self._place = backend.place()
             self._started = backend.clock()

@@ -350,30 +350,65 @@ class Guard(ABC, Generic[T]):
         finally:
             raised = None  # it refers to this frame: see flow.run
 
-    def atomic(self, using: str | None = None) -> Atomic[T]:
+    @abstractmethod
+    def _transaction_database(self, using: str | None) -> str | None:
+        """Return the database whose transaction can hold it; raise if that is not ``using``."""
+
+    @abstractmethod
+    def _of_transaction(self) -> Guard[T]:
+        """Return the same, to be held by the caller's transaction."""
+
+    def atomic(self, using: str | None = None, *, xact: bool = False) -> Atomic[T]:
         """Hold the lock around a transaction: commit first, release after.
 
         A block or a decorator, as the lock itself. ``using`` is the database alias of the
         transaction. A lease lost in the body rolls the transaction back. Raises RuntimeError
         inside another transaction, whose commit would come too late.
+
+        With ``xact`` the transaction itself holds the lock (``pg_advisory_xact_lock``): its commit
+        or rollback frees it, without a second connection and without renewal. ``using`` is then
+        the backend's database. Raises UnsupportedOperationError on entering where the backend is
+        not the advisory one on PostgreSQL, or the transaction is not READ COMMITTED.
         """
-        return Atomic(self, using)
+        return Atomic(self, using, xact)
 
     @contextmanager
-    def _around_transaction(self, using: str | None) -> Iterator[T]:
+    def _around_transaction(self, using: str | None, xact: bool) -> Iterator[T]:
+        if xact:
+            with self._of_transaction()._in_transaction(using) as got:
+                yield got
+            return
         with self as got, transaction.atomic(using=using, durable=True):
             yield got
             for lease in self._leases(got):
                 lease.check()
 
+    @contextmanager
+    def _in_transaction(self, using: str | None) -> Iterator[T]:
+        using = self._transaction_database(using)
+        got: T | None = None
+        ended_by: BaseException | None = None
+        try:
+            with transaction.atomic(using=using, durable=True):
+                got = self._obtain_now(UNSET)
+                yield got
+        except BaseException as error:
+            ended_by = error
+            raise
+        finally:
+            if got is not None:  # the server has freed it; here it is not held any more either
+                flow.run(self._leave(got, ended_by))
+            ended_by = None  # it refers to this frame: see flow.run
+
 
 class Atomic(Decorates, Generic[T]):
     """A guard with a transaction inside it; made by `Guard.atomic`."""
 
-    __slots__ = ("_database", "_entered", "_guard", "default", "on_contention", "using")
+    __slots__ = ("_database", "_entered", "_guard", "_xact", "default", "on_contention", "using")
 
-    def __init__(self, guard: Any, database: str | None) -> None:
+    def __init__(self, guard: Any, database: str | None, xact: bool) -> None:
         self._guard = guard
+        self._xact = xact
         self._database = database
         self._entered: list[tuple[int, AbstractContextManager[T]]] = []
         self.using = guard.using
@@ -385,7 +420,7 @@ class Atomic(Decorates, Generic[T]):
         return names
 
     def _bound_to(self, arguments: Mapping[str, Any]) -> Atomic[T]:
-        return Atomic(self._guard._bound_to(arguments), self._database)
+        return Atomic(self._guard._bound_to(arguments), self._database, self._xact)
 
     def _check(self, function: Callable[..., Any]) -> None:
         if is_coroutine(function):
@@ -397,7 +432,7 @@ class Atomic(Decorates, Generic[T]):
         super()._check(function)
 
     def __enter__(self) -> T:
-        block = self._guard._around_transaction(self._database)
+        block = self._guard._around_transaction(self._database, self._xact)
         got: T = block.__enter__()
         self._entered.append((threading.get_ident(), block))
         return got

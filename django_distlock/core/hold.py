@@ -306,7 +306,7 @@ class Hold:
         before = self.claim
         claim = before
         if ttl is not None:
-            claim = Claim(before.name, before.key, before.owner, ttl, before.note)
+            claim = before._replace(ttl=ttl)
         # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
         self.claim = claim
         crossed = self.in_flight

@@ -114,6 +114,8 @@ class Claim(NamedTuple):
     owner: str
     ttl: float
     note: str = ""
+    in_transaction: bool = False
+    """Whether the caller's transaction is to hold it: `BaseLockBackend.transaction_database`."""
 
     def __repr__(self) -> str:  # the owner is a secret
         return f"Claim(name={self.name!r}, key={self.key!r}, ttl={self.ttl!r})"

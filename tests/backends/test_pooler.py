@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -226,3 +227,31 @@ def test_advisory_locks_are_refused(pooled: str, name: str) -> None:
         (found,) = locks[alias].check()
         assert found.id == "distlock.W005"
     assert one_value("postgresql", LEFT) == 0
+
+
+def test_a_lock_of_the_transaction_passes_it(pooled: str, store: str, name: str) -> None:
+    """Exclude both who comes by way of the pooler and who does not, and leave nothing."""
+    advisory = "django_distlock.backends.advisory.AdvisoryBackend"
+    with (
+        lock_alias("pooled", BACKEND=advisory, LOCATION=pooled),
+        lock_alias("direct", BACKEND=advisory, LOCATION=store),
+    ):
+        inside: list[int] = []
+        tokens: list[int] = []
+
+        def work(using: str) -> None:
+            for _ in range(5):
+                with lock(name, using=using, wait=20).atomic(xact=True) as lease:
+                    inside.append(1)
+                    assert len(inside) == 1
+                    tokens.append(lease.fencing_token)
+                    time.sleep(0.002)
+                    inside.pop()
+
+        ways = ("pooled", "direct") * 2
+        threads = [Elsewhere(partial(work, using)).start() for using in ways]
+        for thread in threads:
+            thread.result()
+        assert tokens == sorted(set(tokens))
+        assert len(tokens) == 5 * len(ways)
+        assert not elsewhere(lock(name, using="direct").locked)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from django.db import connections
 from django.db.utils import Error
 
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
@@ -23,9 +24,11 @@ from ..row.pool import Exhausted
 from ..row.session import Ended, Row
 from ..row.sessions import ABANDONED, GLANCE, MOMENT
 from ..table.errors import Overdue
+from .checks import no_transactions
 from .dialect import FORCE
 from .session import AdvisorySession
 from .sessions import TICK, Sessions
+from .xact import try_in_transaction, wait_in_transaction
 
 __all__ = ["AdvisoryBackend"]
 
@@ -46,6 +49,8 @@ class AdvisoryBackend(Sessions):
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 leave a session in the server's queue."""
+        if claim.in_transaction:
+            return try_in_transaction(self.database, claim)
         answered = min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
         session = self._session_of(claim)
         if session is not None:
@@ -105,6 +110,10 @@ class AdvisoryBackend(Sessions):
             session.receive()
 
     # -- waiting -----------------------------------------------------------------------------------
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
+        """Wait, with a lock of the caller's transaction; a session's own waits by itself."""
+        return claim.in_transaction and wait_in_transaction(self.database, claim, limit)
 
     def _queue(self, claim: Claim, limit: float) -> None:
         """Have a session of the claim's own wait for the lock, if there may be one more."""
@@ -186,7 +195,7 @@ class AdvisoryBackend(Sessions):
     # -- renewing and releasing --------------------------------------------------------------------
 
     def renew(self, claim: Claim) -> bool:
-        return self.renew_many([claim])[0]
+        return claim.in_transaction or self.renew_many([claim])[0]
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         """Renew in one statement for each session, of which most have one."""
@@ -224,6 +233,8 @@ class AdvisoryBackend(Sessions):
         return {claim.owner for claim in kept if self._session_of(claim) is session}
 
     def release(self, claim: Claim) -> bool:
+        if claim.in_transaction:
+            return True  # by the commit
         if not claim.owner:
             raise UnsupportedOperationError(
                 "The lock is held by a session that is none of this backend's, or whose process "
@@ -288,4 +299,12 @@ class AdvisoryBackend(Sessions):
 
     def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
         """Return that a lease is lost when its session is gone, or it was forced."""
-        return None if claim.owner in self._sessions else -math.inf
+        known = claim.in_transaction or claim.owner in self._sessions
+        return None if known else -math.inf
+
+    # -- for the layers above ----------------------------------------------------------------------
+
+    def transaction_database(self) -> str:
+        if connections[self.database].vendor != "postgresql":
+            raise UnsupportedOperationError(no_transactions(self.database), alias=self.alias)
+        return self.database

@@ -7,7 +7,7 @@ from django.db import connections
 
 from ..row.checks import INSTEAD, check_sessions
 
-__all__ = ["check", "lock_table_full", "pooled", "refusal"]
+__all__ = ["check", "lock_table_full", "no_transactions", "pooled", "refusal"]
 
 
 def refusal(alias: str, database: str) -> str:
@@ -25,6 +25,15 @@ def pooled(database: str) -> str:
         f"DATABASES[{database!r}] is behind a pooler that gives each transaction another session "
         "of PostgreSQL, in which an advisory lock would be left behind. Give the locks an alias of "
         "DATABASES that goes past the pooler or has it pool sessions, or use the table backend."
+    )
+
+
+def no_transactions(database: str) -> str:
+    """Return why a database cannot hold a lock for a transaction."""
+    kind = connections[database].display_name
+    return (
+        f"xact=True needs PostgreSQL, and DATABASES[{database!r}] is {kind}, whose advisory locks "
+        "end with the session and not with the transaction. Leave xact out"
     )
 
 
@@ -46,5 +55,5 @@ def check(alias: str, database: str) -> list[CheckMessage]:
         refused=refusal(alias, database),
         instead=f"{INSTEAD}.",
         pooled="An advisory lock belongs to a session of PostgreSQL, which such a pooler does not "
-        "keep for its client: the backend then refuses to work.",
+        "keep for its client: the backend then refuses to work, but for atomic(xact=True).",
     )

@@ -22,7 +22,7 @@ from . import checks
 from .dialect import COLUMNS, Dialect
 from .session import AdvisorySession
 
-__all__ = ["PostgreSQL"]
+__all__ = ["TOKEN", "PostgreSQL", "lock_of"]
 
 _LONGEST_LIMIT: Final = 2_147_483_647
 SET_UP: Final = (
@@ -77,6 +77,11 @@ TIDY: Final = """DELETE FROM distlock_advisory
  WHERE session NOT IN (SELECT pid FROM pg_stat_activity)"""
 
 
+def lock_of(key: str) -> int:
+    """Return the number of 64 bits by which the server knows the lock of a key."""
+    return int.from_bytes(bytes.fromhex(key[:16]), "big", signed=True)
+
+
 class PostgreSQL(Dialect):
     """PostgreSQL's words."""
 
@@ -87,7 +92,7 @@ class PostgreSQL(Dialect):
     unit = 0.001
 
     def lock_of(self, session: AdvisorySession, key: str) -> str:
-        return str(int.from_bytes(bytes.fromhex(key[:16]), "big", signed=True))
+        return str(lock_of(key))
 
     def limit_of(self, ttl: float) -> int:
         return min(milliseconds(ttl), _LONGEST_LIMIT)
