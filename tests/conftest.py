@@ -23,14 +23,26 @@ from tests import (
     redlock,
     zookeeper_servers,
 )
+from tests.grouping import group_of
 from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 from tests.tiers import TIERS, in_tier
 
 if find_spec("xdist"):
-    from tests.grouping import pytest_xdist_make_scheduler  # noqa: F401 - a hook
+    from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
-SERVERS: dict[str, DatabaseServer] = {}
+
+class _Servers(dict[str, DatabaseServer]):
+    """The database servers; MySQL is started when a test first asks for it."""
+
+    def __missing__(self, store: str) -> DatabaseServer:
+        if store != "mysql":
+            raise KeyError(store)
+        return mysql_servers.running()
+
+
+SERVERS = _Servers()
+"""The database servers of this run, by their store."""
 REDIS: list[Redis] = []
 """The Redis of this run, if it was chosen."""
 
@@ -66,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         databases["sqlite"] = SQLITE | {"NAME": file}
         databases["memory"] = {"ENGINE": SQLITE["ENGINE"], "NAME": MEMORY}
     for store, kind in DATABASES.items():
-        if store in chosen():
+        if store in chosen() and store != "mysql":
             SERVERS[store] = kind().start()
             databases[store] = SERVERS[store].create_database("distlock")
     os.environ["DISTLOCK_TEST_DATABASES"] = json.dumps(databases)
@@ -103,6 +115,13 @@ def pytest_collection_finish() -> None:
         clusters.hide()
     _set_aside()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start MySQL before the first of its tests."""
+    if group_of(item.nodeid) == "mysql":
+        mysql_servers.running()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,14 +6,11 @@ pytest-xdist has marks for that (``--dist loadgroup``), but its release 3.8 writ
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from xdist.scheduler import LoadScopeScheduling
+import re
 
 from tests.servers import databases
 
-__all__ = ["GROUPS", "group_of", "pytest_xdist_make_scheduler"]
+__all__ = ["GROUPS", "group_of", "is_of_mysql"]
 
 GROUPS = {
     "tests/browser/": "browser",
@@ -44,22 +41,17 @@ BY_STORE = (
 """Files whose tests of one database share what was made for it."""
 
 
+def is_of_mysql(nodeid: str) -> bool:
+    """Tell whether a test is one of those of a store that is MySQL's."""
+    return "mysql" in re.split("[- ]", nodeid.partition("[")[2].rstrip("]"))
+
+
 def group_of(nodeid: str) -> str:
     """Return the group of a test; one that belongs to none is a group of its own."""
     file, _, test = nodeid.partition("::")
     store = test.partition("[")[2].partition("-")[0].rstrip("]")
+    if is_of_mysql(nodeid):
+        return "mysql"
     if file in BY_STORE and store in databases():
         return f"{file} {store}"
     return next((group for start, group in GROUPS.items() if nodeid.startswith(start)), nodeid)
-
-
-class Grouped(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
-    """Hands out tests one by one, and those of a group to one process."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return the scheduler for ``--dist loadgroup``; None leaves the others to pytest-xdist."""
-    return Grouped(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.grouping import is_of_mysql
+
 __all__ = ["TIERS", "in_tier", "is_long"]
 
 TIERS = ("short", "long", "all")
@@ -86,7 +88,8 @@ LONG = (
 
 def is_long(nodeid: str) -> bool:
     """Tell whether a test is in the long tier."""
-    return nodeid.startswith(LONG)
+    # MySQL has what MariaDB has in the short tier.
+    return nodeid.startswith(LONG) or is_of_mysql(nodeid)
 
 
 def in_tier(item: pytest.Item, tier: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,24 +85,29 @@ def no_connections_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def empty_databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """A database per store with a migrated lock table, and nobody else connected to it."""
-    made: dict[str, dict[str, Any]] = {}
-    for store in STORES:
-        if store in SERVERS:
-            made[store] = SERVERS[store].create_database("quiet")
+def empty_databases(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], dict[str, Any]]:
+    """Give what makes a database of a store, once: migrated, and nobody else is connected to it."""
+
+    @functools.cache
+    def made(store: str) -> dict[str, Any]:
+        if store in DATABASES:
+            settings = SERVERS[store].create_database("quiet")
         else:
             file = tmp_path_factory.mktemp("quiet") / "db.sqlite3"
-            made[store] = connections.settings[store] | {"NAME": str(file)}
-        with database_alias("quiet", made[store]):
+            settings = connections.settings[store] | {"NAME": str(file)}
+        with database_alias("quiet", settings):
             call_command("migrate", database="quiet", verbosity=0)
+        return settings
+
     return made
 
 
 @pytest.fixture
-def quiet(store: str, empty_databases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def quiet(store: str, empty_databases: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """The settings of a database of `store` that nobody else is connected to."""
-    return dict(empty_databases[store])
+    return dict(empty_databases(store))
 
 
 @pytest.fixture(scope="module", params=[store for store in STORES if store in DATABASES])

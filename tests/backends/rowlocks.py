@@ -20,13 +20,16 @@ from tests.backends.tools import (
     Elsewhere,
     lock_alias,
 )
+from tests.servers import ByStore
 
 ROW = "django_distlock.backends.row.RowBackend"
 ROOT = Path(__file__).resolve().parents[2]
-CLOCK = {
-    "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-    "mariadb": "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-}
+CLOCK = ByStore(
+    {
+        "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+        "mariadb": "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    }
+)
 
 on_servers = pytest.mark.parametrize("store", SERVERS)
 

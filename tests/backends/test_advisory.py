@@ -34,6 +34,7 @@ from tests.backends.tools import (
     unreachable,
     weak_role,
 )
+from tests.servers import ByStore
 
 ADVISORY = "django_distlock.backends.advisory.AdvisoryBackend"
 AHEAD = 3_600_000_000  # an hour, in the microseconds of tokens
@@ -198,10 +199,10 @@ def test_a_lock_of_another_program_is_shown_as_held(store: str, alias: str, name
         session = backend._session_of(lease._hold.claim)
         assert session is not None
         word = backend.dialect.lock_of(session, backend.key(name))
-    sql = {
-        "postgresql": ("SELECT pg_advisory_lock(%s::bigint)", "SELECT pg_advisory_unlock_all()"),
-        "mariadb": ("SELECT GET_LOCK(%s, 5)", "SELECT RELEASE_ALL_LOCKS()"),
-    }[store]
+    sql = ByStore(
+        postgresql=("SELECT pg_advisory_lock(%s::bigint)", "SELECT pg_advisory_unlock_all()"),
+        mariadb=("SELECT GET_LOCK(%s, 5)", "SELECT RELEASE_ALL_LOCKS()"),
+    )[store]
     with connections[store].cursor() as cursor:
         cursor.execute(sql[0], [word])
         try:
@@ -333,7 +334,7 @@ def test_a_wait_goes_on_when_the_servers_limit_has_ended_it(
 def test_an_error_in_place_of_a_late_answer_is_not_the_next_ones(
     store: str, alias: str, name: str
 ) -> None:
-    wrong = {"postgresql": "SELECT 1 / 0", "mariadb": "SELECT no_such_function()"}[store]
+    wrong = ByStore(postgresql="SELECT 1 / 0", mariadb="SELECT no_such_function()")[store]
     with lock(name, using=alias) as lease:
         session = advisory(alias)._session_of(lease._hold.claim)
         assert session is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,9 +29,9 @@ FILL = {
 
 
 @pytest.fixture
-def database(empty_databases: dict[str, dict[str, Any]]) -> Iterator[str]:
+def database(empty_databases: Callable[[str], dict[str, Any]]) -> Iterator[str]:
     """A database whose tables have grown again since they were cleaned, and analyzed then."""
-    with database_alias("own", dict(empty_databases["postgresql"])):
+    with database_alias("own", dict(empty_databases("postgresql"))):
         with connections["own"].cursor() as cursor:
             for table, fill in FILL.items():
                 cursor.execute(f"DELETE FROM {table}")

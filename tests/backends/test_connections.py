@@ -34,6 +34,7 @@ from tests.backends.tools import (
     table,
 )
 from tests.conftest import SERVERS as STARTED
+from tests.servers import ByStore
 
 on_servers = pytest.mark.parametrize("store", SERVERS)
 
@@ -310,7 +311,7 @@ def test_a_health_check_is_done_before_the_socket_is_watched(
         before = own.connection.fileno()
         session = one_value("own", "id")
         own.close_if_unusable_or_obsolete()  # as between two requests
-        kill = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+        kill = ByStore(postgresql="SELECT pg_terminate_backend({})", mariadb="KILL {}")
         STARTED[store].execute(kill[store].format(session))
         os.close(lower)  # so that the new socket has another number than the old one
         watched: list[int] = []

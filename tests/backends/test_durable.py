@@ -24,7 +24,7 @@ from tests.backends.tools import (
     lock_alias,
     one_value,
 )
-from tests.servers import DATABASES, DatabaseServer, watcher
+from tests.servers import DATABASES, ByStore, DatabaseServer, watcher
 
 OTHERS = [store for store in STORES if store != "postgresql"]
 HASTY = {"DURABLE": False}
@@ -200,7 +200,7 @@ def test_it_is_refused_where_it_would_do_nothing(store: str) -> None:
     with lock_alias("wrong", LOCATION=store, OPTIONS=HASTY) as alias:
         with pytest.raises(InvalidLockBackendError, match="False is for PostgreSQL only") as info:
             locks[alias]
-        instead = {"mariadb": "innodb_flush_log_at_trx_commit", "sqlite": "PRAGMA synchronous"}
+        instead = ByStore(mariadb="innodb_flush_log_at_trx_commit", sqlite="PRAGMA synchronous")
         assert instead[store] in str(info.value)
     with lock_alias("right", LOCATION=store, OPTIONS={"DURABLE": True}) as alias:
         assert locks[alias].opts == {"DURABLE": True}

@@ -15,28 +15,34 @@ from django_distlock.core import flow
 from django_distlock.core.cleaning import clean
 from django_distlock.core.values import CleanPolicy
 from tests.backends.tools import SERVERS, Cell, Elsewhere, database_alias, lock_alias
+from tests.servers import ByStore
 
 THREADS = 4
 TURNS = 8
 
-LEVELS: dict[str, list[tuple[str, dict[str, Any]]]] = {
-    "postgresql": [
-        # The numbers are psycopg.IsolationLevel's. What the driver sets counts in transactions
-        # only; what the session sets counts for the lone statements of the lock table, too.
-        ("repeatable read", {"isolation_level": 3}),
-        ("serializable", {"isolation_level": 4}),
-        (
-            "repeatable read everywhere",
-            {"options": r"-c default_transaction_isolation=repeatable\ read"},
-        ),
-        ("serializable everywhere", {"options": "-c default_transaction_isolation=serializable"}),
-    ],
-    "mariadb": [
-        ("read uncommitted", {"isolation_level": "read uncommitted"}),
-        ("repeatable read", {"isolation_level": "repeatable read"}),
-        ("serializable", {"isolation_level": "serializable"}),
-    ],
-}
+LEVELS: ByStore[list[tuple[str, dict[str, Any]]]] = ByStore(
+    {
+        "postgresql": [
+            # The numbers are psycopg.IsolationLevel's. What the driver sets counts in transactions
+            # only; what the session sets counts for the lone statements of the lock table, too.
+            ("repeatable read", {"isolation_level": 3}),
+            ("serializable", {"isolation_level": 4}),
+            (
+                "repeatable read everywhere",
+                {"options": r"-c default_transaction_isolation=repeatable\ read"},
+            ),
+            (
+                "serializable everywhere",
+                {"options": "-c default_transaction_isolation=serializable"},
+            ),
+        ],
+        "mariadb": [
+            ("read uncommitted", {"isolation_level": "read uncommitted"}),
+            ("repeatable read", {"isolation_level": "repeatable read"}),
+            ("serializable", {"isolation_level": "serializable"}),
+        ],
+    }
+)
 CHOICES = [(store, *level) for store in SERVERS for level in LEVELS[store]]
 
 

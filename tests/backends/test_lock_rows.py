@@ -29,9 +29,14 @@ from tests.backends.tools import (
     one_value,
     weak_role,
 )
+from tests.servers import ByStore
 
 on_servers = pytest.mark.parametrize("store", SERVERS)
-LIMITS = {"postgresql": "SHOW lock_timeout", "mariadb": "SELECT @@max_statement_time"}
+LIMITS = {
+    "postgresql": "SHOW lock_timeout",
+    "mariadb": "SELECT @@max_statement_time",
+    "mysql": "SELECT @@max_execution_time",
+}
 
 
 @pytest.fixture
@@ -168,7 +173,7 @@ def test_a_cross_dead_lock_is_an_error_that_names_both_sides(
     said = str(crossed([first, second], [second, first]))
     assert "each of which has locked what the other one wants" in said
     assert said.count("distlock_lock") >= 2
-    assert {"postgresql": "Process", "mariadb": "Locked are rows of"}[store] in said
+    assert ByStore(postgresql="Process", mariadb="Locked are rows of")[store] in said
     assert all(key in said for key in keys), said
     assert "cut off" not in said
 
@@ -188,7 +193,7 @@ def test_a_role_that_may_not_see_the_other_side_is_told(store: str, keys: list[s
     with database_alias("viewer1", one), database_alias("viewer2", other):
         first, second = [[rows(role, key) for key in keys] for role in ("viewer1", "viewer2")]
         said = str(crossed(first, second[::-1]))
-    grant = {"postgresql": "GRANT pg_read_all_stats", "mariadb": "GRANT PROCESS"}[store]
+    grant = ByStore(postgresql="GRANT pg_read_all_stats", mariadb="GRANT PROCESS")[store]
     assert grant in said
     assert "<insufficient privilege>" not in said
     assert sum(key in said for key in keys) == 1

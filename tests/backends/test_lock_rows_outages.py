@@ -13,11 +13,15 @@ from django_distlock.models import LockRow
 from django_distlock.rows import lock_rows
 from tests.backends.outages import Place
 from tests.backends.tools import Elsewhere, soon
+from tests.servers import ByStore
 
-WAITS = {
-    "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
-    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-}
+WAITS = ByStore(
+    {
+        "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+        "mariadb": "SELECT count(*) FROM information_schema.innodb_trx"
+        " WHERE trx_state = 'LOCK WAIT'",
+    }
+)
 CUTS: dict[str, Callable[[Place], None]] = {
     "killed": lambda own: own.server.kill(),
     "ended": lambda own: own.end_sessions(),

@@ -15,6 +15,7 @@ from django_distlock.backends.table.portable import PortableStatements
 from django_distlock.backends.table.statements import TextStatements
 from django_distlock.exceptions import InvalidLockBackendError
 from tests.backends.tools import SERVERS, database_alias, elsewhere, lock_alias, table
+from tests.servers import ByStore
 
 
 def test_a_database_with_text_of_its_own_is_forced(store: str) -> None:
@@ -39,7 +40,7 @@ def test_both_share_their_locks(store: str, name: str) -> None:
     assert tokens == sorted(set(tokens))
 
 
-ENGINES = {"postgresql": "unheard", "mariadb": "plain_mysql"}
+ENGINES = ByStore(postgresql="unheard", mariadb="plain_mysql")
 
 
 @contextmanager

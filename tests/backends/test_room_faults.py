@@ -44,7 +44,7 @@ from tests.backends.tools import (
     one_value,
     table,
 )
-from tests.servers import DATABASES, watcher
+from tests.servers import DATABASES, ByStore, watcher
 
 MARGIN = 1.0
 """Seconds that a busy machine may take for what is done at once."""
@@ -205,7 +205,7 @@ def test_without_a_connection_left_waiters_poll(
 ) -> None:
     """Nothing but the room fails, and when there is a connection again it is used."""
     monkeypatch.setattr(room, "CLOSED_FOR", 0.2)
-    most = {"postgresql": ["-c", "max_connections=12"], "mariadb": ["--max-connections=12"]}
+    most = ByStore(postgresql=["-c", "max_connections=12"], mariadb=["--max-connections=12"])
     connected_already, go = threading.Event(), threading.Event()
 
     def work() -> None:

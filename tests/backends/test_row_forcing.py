@@ -9,10 +9,8 @@ import sys
 import pytest
 
 from django_distlock import (
-    Lease,
     LeaseLostError,
     LockBackendError,
-    UnsupportedOperationError,
     lock,
     locks,
 )
@@ -31,6 +29,7 @@ from tests.backends.tools import (
     soon,
     weak_role,
 )
+from tests.servers import ByStore
 
 
 @on_servers
@@ -67,21 +66,11 @@ def test_a_role_that_may_not_end_a_session_is_told_what_to_do(store: str, name: 
     alias = f"row-{store}"
     lease = taken(name, alias)
     weak = database_alias("looker", weak_role(store, "looker"))
-    wanted = {"postgresql": "GRANT pg_signal_backend", "mariadb": "CONNECTION ADMIN"}[store]
+    wanted = ByStore(postgresql="GRANT pg_signal_backend", mariadb="CONNECTION ADMIN")[store]
     with weak, row_alias("other", "looker"), pytest.raises(LockBackendError, match=wanted):
         locks["other"].force_release(name)
     lease.renew()
     lease.release()
-
-
-@on_servers
-def test_a_lease_is_not_handed_to_another_process(store: str, name: str) -> None:
-    alias = f"row-{store}"
-    with row_alias("other", store):
-        handle = taken(name, alias).detach()
-        with pytest.raises(UnsupportedOperationError, match="another one"):
-            Lease.attach(handle.replace(alias, "other"))
-        Lease.attach(handle).release()
 
 
 @on_servers

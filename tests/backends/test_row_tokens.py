@@ -29,6 +29,7 @@ from tests.backends.tools import (
     one_value,
     soon,
 )
+from tests.servers import ByStore
 
 
 @on_servers
@@ -93,7 +94,7 @@ def test_a_token_ahead_of_the_clock_is_topped(store: str, name: str) -> None:
     alias = f"row-{store}"
     taken(name, alias).release()
     ahead = time.time_ns() // 1000 + 10**9
-    model = {"postgresql": RowToken, "mariadb": RowLock}[store]
+    model = ByStore(postgresql=RowToken, mariadb=RowLock)[store]
     model._default_manager.using(store).filter(digest=row(alias).key(name)).update(token=ahead)
     with lock(name, using=alias) as lease:
         assert lease.fencing_token == ahead + 1

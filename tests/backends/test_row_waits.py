@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from django_distlock.backends.row import mariadb, postgresql
+from django_distlock.backends.row import mariadb, mysql, postgresql
 from django_distlock.backends.row.session import Session
 from tests.backends.rowlocks import on_servers, row_alias, taken
 from tests.backends.tools import Elsewhere, soon
@@ -18,6 +18,12 @@ def short_waits(store: str) -> Iterator[None]:
     """Have the server end each wait after a moment."""
     if store == "mariadb":
         with mock.patch.object(mariadb, "LONGEST_WAIT", 1.0):
+            yield
+        return
+    if store == "mysql":
+        limits = mysql.LIMITS.replace("lock_wait_timeout = 300", "lock_wait_timeout = 1")
+        assert limits != mysql.LIMITS
+        with mock.patch.object(mysql.MySQL, "limits", limits):
             yield
         return
     told = [s.replace("lock_timeout = 300000", "lock_timeout = 300") for s in postgresql.SET_UP]

@@ -90,7 +90,8 @@ def test_one_statement_to_lose(store: str, name: str) -> None:
             lock(name, using=store, wait=0),
         ):
             pytest.fail("the block was entered")
-        assert 1 <= len(queries) <= most(store)
+        # MySQL tells no rows of what is written: the loser looks.
+        assert 1 <= len(queries) <= (2 if store == "mysql" else most(store))
     assert info.value.retry_after is not None
     assert 0 < info.value.retry_after <= 30
     assert "pid" in str(info.value)
@@ -152,9 +153,10 @@ def written(store: str) -> int:
     """Return a number that rises with what is written to the store's log or file."""
     if store == "postgresql":
         return int(one_value("own", "SELECT pg_current_wal_insert_lsn() - '0/0'"))
-    if store == "mariadb":
+    if store in ("mariadb", "mysql"):
+        lsn = "Innodb_lsn_current" if store == "mariadb" else "Innodb_redo_log_current_lsn"
         with connections["own"].cursor() as cursor:
-            cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_lsn_current'")
+            cursor.execute("SHOW GLOBAL STATUS LIKE %s", [lsn])
             return int(cursor.fetchone()[1])
     return int(one_value("own", "PRAGMA data_version"))
 

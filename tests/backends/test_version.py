@@ -190,13 +190,18 @@ def test_a_row_locked_by_a_transaction_holds_nobody_up(store: str, name: str, ne
             began = time.monotonic()
             with pytest.raises(LockBackendError):
                 lock(name, using=backend.alias, wait=0).acquire()
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < (2.0 if store == "mysql" else 1.0)
             transaction.set_rollback(True, using="rival")
         with lock(name, using=backend.alias, wait=5) as lease:
             assert lease.fencing_token > 0
-    assert connections[store].connection is session
+    # MySQL is not waited for until its own limit: the connection is closed before.
+    assert connections[store].connection is session or store == "mysql"
     with connections[store].cursor() as cursor:
-        limit = {"postgresql": "SHOW lock_timeout", "mariadb": "SELECT @@max_statement_time"}
+        limit = {
+            "postgresql": "SHOW lock_timeout",
+            "mariadb": "SELECT @@max_statement_time",
+            "mysql": "SELECT @@max_execution_time",
+        }
         cursor.execute(limit[store])
         assert float(cursor.fetchone()[0]) == 0
 

@@ -18,7 +18,7 @@ from django_distlock import LockBackendError, lock, locks
 from django_distlock.backends.table import TableBackend
 from django_distlock.core.worker import close_connections
 from tests.conftest import SERVERS as STARTED
-from tests.servers import DATABASES, chosen
+from tests.servers import DATABASES, ByStore, chosen
 
 T = TypeVar("T")
 
@@ -224,7 +224,8 @@ def weak_role(store: str, role: str) -> dict[str, Any]:
             cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{word}'")
             cursor.execute(f"GRANT pg_read_all_data, pg_write_all_data TO {role}")
         else:
-            cursor.execute(f"CREATE OR REPLACE USER {role}@'%%' IDENTIFIED BY '{word}'", [])
+            cursor.execute(f"DROP USER IF EXISTS {role}@'%%'", [])
+            cursor.execute(f"CREATE USER {role}@'%%' IDENTIFIED BY '{word}'", [])
             cursor.execute(f"GRANT ALL ON {settings['NAME']}.* TO {role}@'%%'", [])
     return settings | {"USER": role, "PASSWORD": word}
 
@@ -248,11 +249,13 @@ def one_value(database: str, what: str) -> Any:
 
 def sessions(store: str, database: str = "quiet") -> set[int]:
     """Return the ids of the clients' sessions in a database of a server."""
-    sql = {
-        "postgresql": "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
-        f"AND datname = '{database}'",
-        "mariadb": f"SELECT id FROM information_schema.processlist WHERE db = '{database}'",
-    }
+    sql = ByStore(
+        {
+            "postgresql": "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
+            f"AND datname = '{database}'",
+            "mariadb": f"SELECT id FROM information_schema.processlist WHERE db = '{database}'",
+        }
+    )
     return {int(line) for line in STARTED[store].execute(sql[store]).split()}
 
 

@@ -75,7 +75,7 @@ def tag() -> str:
     return os.urandom(6).hex()
 
 
-STORES = [*(store for store in databases() if store != "mariadb"), "redis"]
+STORES = [*(store for store in databases() if store not in ("mariadb", "mysql")), "redis"]
 """Two databases are enough for the time that workers take."""
 
 

@@ -31,6 +31,7 @@ from tests.backends.tools import (
 )
 from tests.commands.tools import end, line, started
 from tests.conftest import SERVERS as STARTED
+from tests.servers import ByStore
 from tests.unit.tools import Down, UnitBackend, opened
 
 
@@ -197,7 +198,7 @@ def test_a_store_that_fails_at_the_release_takes_nothing_away(
     assert "After the command: Lock store error while releasing" in caplog.text
 
 
-KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+KILL = ByStore(postgresql="SELECT pg_terminate_backend({})", mariadb="KILL {}")
 
 
 @pytest.mark.parametrize("store", SERVERS)

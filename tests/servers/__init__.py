@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 from .base import DatabaseServer, Server, ServerError
 from .consul import Consul, ConsulCluster
@@ -13,9 +14,12 @@ from .postgresql import PostgreSQL
 from .redis import Redis, RedisCluster, Sentinel
 from .zookeeper import ZooKeeper, ZooKeeperCluster
 
+T = TypeVar("T")
+
 __all__ = [
     "DATABASES",
     "STORES",
+    "ByStore",
     "Consul",
     "ConsulCluster",
     "DatabaseServer",
@@ -34,10 +38,24 @@ __all__ = [
     "missing",
 ]
 
-DATABASES: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
+DATABASES: dict[str, type[DatabaseServer]] = {
+    "postgresql": PostgreSQL,
+    "mariadb": MariaDB,
+    "mysql": MySQL,
+}
 """The database servers by the name of their store."""
 
-STORES = ("sqlite", *DATABASES, "mysql", "redis", "etcd", "consul", "zookeeper")
+
+class ByStore(dict[str, T]):
+    """What differs by the database server; of MySQL it is as of MariaDB unless it is said."""
+
+    def __missing__(self, store: str) -> T:
+        if store != "mysql":
+            raise KeyError(store)
+        return self["mariadb"]
+
+
+STORES = ("sqlite", *DATABASES, "redis", "etcd", "consul", "zookeeper")
 """Every store that ``DISTLOCK_TEST_STORES`` may name; SQLite needs no server."""
 
 

@@ -90,7 +90,7 @@ class RowBackend(Looks):
             glance = GLANCE if now - before < GLANCE and wait else 0.0
             if not session.is_answered(glance):
                 return Refusal()
-            token = dialect.waited(session.run(session.receive, limit))
+            token = session.run(lambda: dialect.waited(session, claim, session.receive()), limit)
             if token is not None:
                 session.token = token
                 return Grant(token, self._left(dialect, session, claim, now, limit))

@@ -59,7 +59,7 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def waited(self, row: Row | None) -> int | None:
+    def waited(self, session: Session, claim: Claim, row: Row | None) -> int | None:
         """Return the token that the answer to that brings; None if the row was gone."""
 
     @abstractmethod

@@ -32,6 +32,7 @@ GRANT: Final = f"""UPDATE distlock_row
  SET token = LAST_INSERT_ID(GREATEST(token + 1, {MY_NOW})), session = CONNECTION_ID(),
      owner = %(owner)s, name = %(name)s, note = {MY_NOTE}
  WHERE digest = %(key)s"""
+READ: Final = "SELECT token FROM distlock_row WHERE digest = %(key)s"
 # Without a wait the time of the statement is that of the lock.
 _AT_ONCE: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {GRANT}"
 LOCK: Final = ("START TRANSACTION", _AT_ONCE)
@@ -102,15 +103,20 @@ class MariaDB(Dialect):
             if not is_locked(session, error):
                 raise
             return None
-        if row is None or not row[1]:
+        token = self.waited(session, claim, row)
+        if token is None:
             raise Missing
-        return int(row[0])
+        return token
 
     def send_wait(self, session: Session, claim: Claim) -> None:
         session.send(self.wait, self.given(claim) | {"most": round(LONGEST_WAIT)})
 
-    def waited(self, row: Row | None) -> int | None:
-        return int(row[0]) if row is not None and row[1] else None
+    def waited(self, session: Session, claim: Claim, row: Row | None) -> int | None:
+        if row is None or not row[1]:
+            return None
+        if not row[0]:  # a trigger of the table hides it
+            row = session.fetch(READ, self.given(claim))[0]
+        return int(row[0])
 
     def renew(self, session: Session, claim: Claim) -> None:
         session.execute(self._limits(session, claim) or ["SELECT 1"], self._given(claim))

@@ -164,7 +164,7 @@ class PostgreSQL(Dialect):
         wait = _execute("wait") if self._is_direct(session) else WAIT
         session.send([wait], self.given(claim))
 
-    def waited(self, row: Row | None) -> int | None:
+    def waited(self, session: Session, claim: Claim, row: Row | None) -> int | None:
         return None if row is None else int(row[0])
 
     def renew(self, session: Session, claim: Claim) -> None:

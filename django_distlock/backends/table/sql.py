@@ -169,7 +169,10 @@ class Dialect:
 
     def held(self, fetch: Fetch, claim: Claim) -> Refusal | None:
         """Look, without asking for a write lock, and return the refusal if another holds it."""
-        rows = fetch(self.look, self.parameters(claim))
+        return self.refusal(fetch(self.look, self.parameters(claim)))
+
+    def refusal(self, rows: list[tuple[Any, ...]]) -> Refusal | None:
+        """Return the refusal that a look at the row tells of, None if nobody holds it."""
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))
