@@ -37,6 +37,7 @@ LONG = (
     "tests/backends/test_transaction_modes.py",
     # Servers that are killed, stopped, restarted or cut off; clusters.
     "tests/backends/test_advisory_outages.py",
+    "tests/backends/test_failover.py",
     "tests/backends/test_lock_rows_outages.py",
     "tests/backends/test_outages.py",
     "tests/backends/test_restarts.py",

@@ -43,9 +43,9 @@ def own_server(servers: dict[str, DatabaseServer], store: str) -> DatabaseServer
 
 
 def account(server: DatabaseServer) -> dict[str, Any]:
-    """Return the settings of an account as a program has, to which MariaDB's read_only applies."""
+    """Return the settings of an account as a program has, to which `read_only` applies."""
     settings = server.settings("own") | {"CONN_MAX_AGE": None}
-    if server.name == "mariadb":
+    if server.name != "postgresql":
         server.execute(
             "CREATE USER IF NOT EXISTS plain@'%' IDENTIFIED BY 'plain';"
             "GRANT ALL ON own.* TO plain@'%'"

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-RAISE = {
-    "postgresql": "FOR EACH ROW EXECUTE FUNCTION disk_full()",
-    "mariadb": "FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, "
-    "MESSAGE_TEXT = 'Disk full (distlock_lock)'",
-}
+from tests.servers import ByStore
+
+RAISE = ByStore(
+    {
+        "postgresql": "FOR EACH ROW EXECUTE FUNCTION disk_full()",
+        "mariadb": "FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, "
+        "MESSAGE_TEXT = 'Disk full (distlock_lock)'",
+    }
+)
 FUNCTION = """
 CREATE OR REPLACE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   RAISE 'could not extend file "base/1/2": No space left on device' USING ERRCODE = 'disk_full';

@@ -11,18 +11,20 @@ from django.db import connections
 
 from tests.backends.outages import COMMAND
 from tests.backends.tools import database_alias, elsewhere, lock_alias
-from tests.servers import DatabaseServer
+from tests.servers import ByStore, DatabaseServer
 
 CONNECTIONS = 12
 """How many connections a server of these tests allows, besides one that is its administrator's."""
 
-OPTIONS = {
-    "postgresql": [
-        *("-c", f"max_connections={CONNECTIONS}", "-c", "superuser_reserved_connections=0"),
-        *("-c", "max_wal_senders=0", "-c", "autovacuum=off"),
-    ],
-    "mariadb": [f"--max-connections={CONNECTIONS}"],
-}
+OPTIONS = ByStore(
+    {
+        "postgresql": [
+            *("-c", f"max_connections={CONNECTIONS}", "-c", "superuser_reserved_connections=0"),
+            *("-c", "max_wal_senders=0", "-c", "autovacuum=off"),
+        ],
+        "mariadb": [f"--max-connections={CONNECTIONS}"],
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,13 @@ import os
 
 from tests.servers import DATABASES, chosen, databases
 
+SEVERAL = [store for store in databases() if store != "mysql"]
+"""The databases that each process of a run has; MySQL has histories of its own."""
+
 SQL = [
     (technique, store)
     for technique in ("", "version-", "row-", "advisory-", "portable-")
-    for store in databases()
+    for store in SEVERAL
     if store in DATABASES or technique not in ("row-", "advisory-")
 ]
 """Each technique and database."""
@@ -30,7 +33,7 @@ LONG = float(os.environ.get("DISTLOCK_PROOF_MINUTES", "0")) > 0
 """Whether all of the histories of machines are there, or one of each kind."""
 ROOT = os.geteuid() == 0
 """Only root makes networks."""
-SERVED = [store for store in databases() if store in DATABASES]
+SERVED = [store for store in SEVERAL if store in DATABASES]
 CLOCKS = [(store, way) for store in SERVED for way in (("back", "both") if LONG else ("back",))]
 """Databases whose clocks are turned, and which way."""
 DISKS = SERVED
@@ -40,7 +43,7 @@ MACHINES = [*CLOCKS, *DISKS, *FORGETFUL, *LINKS]
 
 PROOFS = [*SQL, *IN_MYSQL, *IN_REDIS, *IN_QUORUM, *IN_CONSUL, *IN_ZOOKEEPER, *IN_ETCD, *MACHINES]
 
-SQL_STORMS = [(path, store) for path in ("", "portable-") for store in databases()]
+SQL_STORMS = [(path, store) for path in ("", "portable-") for store in SEVERAL]
 QUORUM_STORMS = ["redlock-3", "redlock"] if "redis" in chosen() else []
 ETCD_STORMS = ["etcd"] if "etcd" in chosen() else []
 STORMS = [*SQL_STORMS, *IN_REDIS, *QUORUM_STORMS, *ETCD_STORMS]

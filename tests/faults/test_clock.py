@@ -17,6 +17,7 @@ from tests.backends.outages import loss_told, taken
 from tests.backends.tools import SERVERS, database_alias, elsewhere, one_value
 from tests.faults.clocks import HOUR, ClockedServer, clocked
 from tests.faults.places import opened
+from tests.servers import ByStore
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -41,10 +42,12 @@ def turned(
 
 def clock_of(server: ClockedServer) -> float:
     """Return what the server's clock shows, in seconds since 1970."""
-    sql = {
-        "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
-        "mariadb": "SELECT unix_timestamp(current_timestamp(6))",
-    }
+    sql = ByStore(
+        {
+            "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
+            "mariadb": "SELECT unix_timestamp(current_timestamp(6))",
+        }
+    )
     return float(one_value("own", sql[server.name]))
 
 

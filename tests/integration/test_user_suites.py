@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import DATABASES, chosen
+from tests.servers import DATABASES, ByStore, chosen
 
 PROJECT = Path(__file__).resolve().parents[1] / "userproject"
 ROOT = PROJECT.parents[1]
@@ -66,19 +66,23 @@ class Databases:
 
     def names(self) -> list[str]:
         """Return the databases, test databases among them."""
-        sql = {
-            "postgresql": "SELECT datname FROM pg_database",
-            "mariadb": "SELECT schema_name FROM information_schema.schemata",
-        }
+        sql = ByStore(
+            {
+                "postgresql": "SELECT datname FROM pg_database",
+                "mariadb": "SELECT schema_name FROM information_schema.schemata",
+            }
+        )
         found = self._server.execute(sql[self._store]).split()
         return sorted(name for name in found if self._word in name)
 
     def sessions(self) -> list[str]:
         """Return the databases that somebody is connected to, one entry a session."""
-        sql = {
-            "postgresql": "SELECT datname FROM pg_stat_activity WHERE datname IS NOT NULL",
-            "mariadb": "SELECT db FROM information_schema.processlist WHERE db IS NOT NULL",
-        }
+        sql = ByStore(
+            {
+                "postgresql": "SELECT datname FROM pg_stat_activity WHERE datname IS NOT NULL",
+                "mariadb": "SELECT db FROM information_schema.processlist WHERE db IS NOT NULL",
+            }
+        )
         found = self._server.execute(sql[self._store]).split()
         return [name for name in found if self._word in name]
 
