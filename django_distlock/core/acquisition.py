@@ -27,7 +27,7 @@ from ..lease import Lease
 from ..signals import Tell, heard, lock_acquired, lock_contended, lock_failed
 from ..transactions import Ask, is_pending, open_transactions
 from . import flow
-from .durations import UNSET, Duration, Unset, Wait, check_ttl
+from .durations import MAX_TTL, UNSET, Duration, Unset, Wait, check_ttl
 from .flow import Attempt, Flow, Granted
 from .hold import Hold, State
 from .holder import this_note
@@ -124,6 +124,8 @@ class Acquisition:
         owner = owner or secrets.token_bytes(16).hex()
         self._me = party()
         note = self._note(name, ttl)
+        if lock._xact:
+            ttl = MAX_TTL  # it lasts as long as the transaction
         self._claim = Claim(name, backend.key(name), owner, ttl, note, lock._xact)
 
     def _longest_hold(self) -> float | None:

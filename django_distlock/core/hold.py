@@ -305,7 +305,7 @@ class Hold:
         fork.check()
         before = self.claim
         claim = before
-        if ttl is not None:
+        if ttl is not None and not before.in_transaction:
             claim = before._replace(ttl=ttl)
         # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
         self.claim = claim

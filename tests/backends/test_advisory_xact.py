@@ -72,7 +72,9 @@ def test_the_transaction_holds_the_lock(store: str, alias: str, name: str) -> No
         assert elsewhere(lambda: mine.acquire(wait=0)) is None  # of a session
         assert lease.remaining() > 1e6
         lease.renew()
+        lease.renew(5)
         lease.check()
+        assert lease.remaining() > 1e6
         assert elsewhere(mine.locked)
     assert not mine.locked()
     assert not refused(name)
@@ -192,6 +194,7 @@ def test_its_holder_would_wait_for_itself(store: str, alias: str, name: str) -> 
         with lock(name, using=alias, reentrant=True) as inner:
             assert inner.fencing_token == outer.fencing_token
         outer.check()
+        assert outer.remaining() > 1e6
         with pytest.raises(RuntimeError), lock("other", using=alias).atomic(xact=True):
             pass
         with pytest.raises(LockNotHeldError, match="transaction"):

@@ -17,6 +17,7 @@ from ..base import BaseLockBackend
 from ..row.pool import Pool
 from ..row.session import Row
 from ..row.sessions import MOST, InSessions
+from ..table.errors import state_of
 from ..table.located import moment
 from ..table.options import whole_number
 from . import checks
@@ -106,7 +107,7 @@ class Looks(InSessions[AdvisorySession]):
 
     def remedy(self, error: Exception) -> str:
         driver: Any = error.__cause__ or error
-        full = getattr(driver, "sqlstate", None) == "53200"
+        full = state_of(driver) == "53200"
         if full and "max_locks_per_transaction" in str(driver):
             return checks.lock_table_full(self.database)
         return super().remedy(error)

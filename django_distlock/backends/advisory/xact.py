@@ -13,10 +13,10 @@ from typing import Final
 from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...core.durations import MAX_TTL
 from ...core.values import Claim, Grant, Refusal
 from ...exceptions import UnsupportedOperationError
 from ..row.dialect import milliseconds
+from ..table.errors import state_of
 from .postgresql import TOKEN, lock_of
 
 __all__ = ["try_in_transaction", "wait_in_transaction"]
@@ -62,7 +62,7 @@ def try_in_transaction(database: str, claim: Claim) -> Grant | Refusal:
         )
     if token is None:
         return Refusal(queue=True)
-    return Grant(token, MAX_TTL, _Transaction(connection))
+    return Grant(token, claim.ttl, _Transaction(connection))
 
 
 def wait_in_transaction(database: str, claim: Claim, limit: float) -> Grant | Refusal:
@@ -75,7 +75,7 @@ def wait_in_transaction(database: str, claim: Claim, limit: float) -> Grant | Re
             cursor.execute(WAIT, [lock_of(claim.key)])
             cursor.execute(LIMIT, [before])
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", None) != "55P03":
+        if state_of(error.__cause__) != "55P03":
             raise
         return Refusal(queue=True)
     return try_in_transaction(database, claim)

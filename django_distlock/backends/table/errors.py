@@ -14,6 +14,7 @@ __all__ = [
     "is_session_end",
     "is_wait_over",
     "remedy",
+    "state_of",
 ]
 
 # PostgreSQL: serialization failure, dead lock, lock not available.
@@ -52,7 +53,7 @@ def is_conflict(error: Exception) -> bool:
     if isinstance(error, Outrun):
         return True
     driver: Any = error.__cause__ or error
-    if _state_of(driver) in _SQLSTATES:
+    if state_of(driver) in _SQLSTATES:
         return True
     code = getattr(driver, "sqlite_errorcode", None)
     if code is not None:
@@ -69,17 +70,18 @@ def is_wait_over(error: Exception) -> bool:
     """
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
-    return _state_of(driver) in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969, 3024}
+    return state_of(driver) in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969, 3024}
 
 
 def is_session_end(error: Exception) -> bool:
     """Return whether the server said that it had ended the session, in place of an answer."""
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
-    return _state_of(driver) in _SESSION_END or number in _SESSION_END
+    return state_of(driver) in _SESSION_END or number in _SESSION_END
 
 
-def _state_of(driver: Any) -> str | None:
+def state_of(driver: Any) -> str | None:
+    """Return the SQLSTATE of an error of PostgreSQL's drivers."""
     return getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
 
 
@@ -88,7 +90,7 @@ def remedy(error: Exception, database: str) -> str:
     said = str(error).lower()
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
-    state = _state_of(driver)
+    state = state_of(driver)
     code = getattr(driver, "sqlite_errorcode", None)
     known = {state, number, None if code is None else code & 0xFF}
     if "no such table" in said or state == "42P01" or number == 1146:
