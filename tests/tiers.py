@@ -29,6 +29,7 @@ LONG = (
     "tests/contract/test_etcd_cluster.py",
     "tests/contract/test_etcd_newer.py",
     "tests/contract/test_mysql.py",
+    "tests/contract/test_flags.py::TestHiding",
     "tests/contract/test_isolation.py",
     "tests/contract/test_redlock.py::TestRedlockOfThree",
     "tests/docs/test_write_a_backend.py::test_the_backend_by_get_lock_keeps_the_contract",

@@ -98,7 +98,8 @@ def test_rows_of_aliases_that_are_gone(alias: str, name: str) -> None:
 
 
 def test_without_a_choice_it_is_all_aliases(alias: str, name: str) -> None:
-    for database in (alias, *STORES):
+    here = [alias, *(store for store in STORES if store in locks)]  # MySQL is begun late
+    for database in here:
         put(database, name, granted=8 * DAY, freed=8 * DAY)
     plain, spelled = Ran("--dry-run"), Ran("--all", "--dry-run")
     assert plain.out == spelled.out
@@ -106,7 +107,7 @@ def test_without_a_choice_it_is_all_aliases(alias: str, name: str) -> None:
     named = [one for line in plain.out.splitlines() for one in line.split(":")[0].split(", ")]
     assert sorted(named) == sorted(locks)
     assert Ran().failed == ""
-    for database in (alias, *STORES):
+    for database in here:
         assert locks[database].key(name) not in digests(database)
 
 
