@@ -23,7 +23,7 @@ from tests import (
     redlock,
     zookeeper_servers,
 )
-from tests.grouping import group_of
+from tests.grouping import group_of, is_of_mysql
 from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
 from tests.tiers import TIERS, in_tier
@@ -120,7 +120,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Start MySQL before the first of its tests."""
-    if group_of(item.nodeid) == "mysql":
+    if group_of(item.nodeid).startswith("mysql") or is_of_mysql(item.nodeid):
         mysql_servers.running()
 
 

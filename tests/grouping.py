@@ -50,8 +50,9 @@ def group_of(nodeid: str) -> str:
     """Return the group of a test; one that belongs to none is a group of its own."""
     file, _, test = nodeid.partition("::")
     store = test.partition("[")[2].partition("-")[0].rstrip("]")
+    for start, group in GROUPS.items():
+        if nodeid.startswith(start):
+            return group
     if is_of_mysql(nodeid):
-        return "mysql"
-    if file in BY_STORE and store in databases():
-        return f"{file} {store}"
-    return next((group for start, group in GROUPS.items() if nodeid.startswith(start)), nodeid)
+        return "mysql, beside the contract"
+    return f"{file} {store}" if file in BY_STORE and store in databases() else nodeid

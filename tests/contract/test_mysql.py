@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +20,6 @@ from django_distlock.rows import lock_rows
 from tests import clusters, mysql_servers
 from tests.backends.tools import elsewhere, table
 from tests.contract.on_servers import AdvisoryOnServer, OnServer, RowOnServer
-from tests.integration.shops import Shop
 from tests.integration.test_pymysql import check as check_pymysql
 from tests.servers import chosen, missing
 from tests.servers.mysql import MySQL
@@ -155,16 +153,6 @@ if "mysql" in chosen():
                 assert elsewhere(partial(refused, skip_locked=True)) is None
             assert elsewhere(partial(refused, wait=None)) is None
             connections["mysql"].close()
-
-    def test_the_demo() -> None:
-        """Sell by all four techniques of SQL, and kill who holds a lock."""
-        shop = Shop(mysql_servers.running().create_database("demo")).migrated()
-        small = ("--workers", "4", "--stock", "30", "--think", "4")
-        done = shop.manage("demo", "--json", *small)
-        assert done.returncode == 0, done.stderr
-        runs = {run["alias"]: run for run in json.loads(done.stdout)["runs"]}
-        assert {alias for alias in runs if alias} == {"default", "version", "row", "advisory"}
-        assert all(run["oversold"] == 0 for alias, run in runs.items() if alias)
 
     @pytest.mark.parametrize("alias", ["mysql", "row-mysql", "version-mysql", "advisory-mysql"])
     def test_by_pymysql(alias: str, name: str) -> None:
