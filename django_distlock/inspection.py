@@ -140,7 +140,7 @@ def look(
         took = round_trip(backend) if timed else None
         if not backend.shows_holders:
             if not timed:
-                backend.call("inspect", PROBE)  # whether it answers is known all the same
+                backend.call("inspect", PROBE)  # to see whether it answers
             return Seen(backend.alias, shows_holders=False, round_trip=took)
         held = list(backend.held(prefix))
         found = list(backend.expired(prefix)) if expired else []

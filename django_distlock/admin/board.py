@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -188,13 +189,14 @@ def gather(
         {alias: backend.conf.ttl for alias, backend in backends.items()},
     )
     answers.sort(key=lambda seen: list(backends).index(seen.alias))
+    entry_of = {alias: _entries(backend) for alias, backend in backends.items()}
     for seen, info in distinct(answers):
-        board.distinct.append(_entry(backends[seen.alias], info))
+        board.distinct.append(entry_of[seen.alias](info))
     for seen in answers:
         backend = backends[seen.alias]
         waiters = [info.waiters for info in seen.locks if info.waiters is not None]
-        board.entries += [_entry(backend, info) for info in seen.locks]
-        board.expired += [_entry(backend, info) for info in seen.expired]
+        board.entries += map(entry_of[seen.alias], seen.locks)
+        board.expired += map(entry_of[seen.alias], seen.expired)
         board.stores.append(
             Store(
                 seen.alias,
@@ -210,8 +212,10 @@ def gather(
     return board
 
 
-def _entry(backend: BaseLockBackend, info: LockInfo) -> Entry:
-    return Entry(backend.alias, technique_of(backend), info, backend.force_releases)
+def _entries(backend: BaseLockBackend) -> Callable[[LockInfo], Entry]:
+    """Return what makes an entry of a lock: a page has thousands of them, and few backends."""
+    alias, technique, releasable = backend.alias, technique_of(backend), backend.force_releases
+    return lambda info: Entry(alias, technique, info, releasable)
 
 
 class Row:

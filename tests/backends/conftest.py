@@ -88,7 +88,7 @@ def no_connections_left() -> Iterator[None]:
 def empty_databases(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], dict[str, Any]]:
-    """Give what makes a database of a store, once: migrated, and nobody else is connected to it."""
+    """Give what makes a migrated database of a store, once, that no other test connects to."""
 
     @functools.cache
     def made(store: str) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def test_advisory_locks_are_refused(pooled: str, name: str) -> None:
 
 
 def test_a_lock_of_the_transaction_passes_it(pooled: str, store: str, name: str) -> None:
-    """Exclude both who comes by way of the pooler and who does not, and leave nothing."""
+    """Exclude clients of the pooler and of the server itself, and leave nothing."""
     advisory = "django_distlock.backends.advisory.AdvisoryBackend"
     with (
         lock_alias("pooled", BACKEND=advisory, LOCATION=pooled),

@@ -108,7 +108,7 @@ class InSessions(InDatabase, Generic[S]):
 
     def remedy(self, error: Exception) -> str:
         driver: Any = error.__cause__ or error
-        codes = {getattr(driver, "sqlstate", None), *driver.args[:1]}
+        codes = {errors.state_of(driver), *driver.args[:1]}
         if self._chosen is not None and codes & self._chosen.refused:
             return checks.permission(self.database, self.reason)
         return errors.remedy(error, self.database)

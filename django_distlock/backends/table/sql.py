@@ -172,7 +172,7 @@ class Dialect:
         return self.refusal(fetch(self.look, self.parameters(claim)))
 
     def refusal(self, rows: list[tuple[Any, ...]]) -> Refusal | None:
-        """Return the refusal that a look at the row tells of, None if nobody holds it."""
+        """Return the refusal that a look at the row tells of, None if the lock is free."""
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))

@@ -41,7 +41,7 @@ class Flags(ContractBase):
             _ = lease.fencing_token
         await a.release(lease)
 
-        # And give it away all the same, in the process where the lock can be taken up.
+        # It can be detached without a token, too.
         again = await a.attach(await a.do((await a.take(self.lock(world.name()))).detach))
         await a.release(again)
 
