@@ -154,9 +154,10 @@ def written(store: str) -> int:
     if store == "postgresql":
         return int(one_value("own", "SELECT pg_current_wal_insert_lsn() - '0/0'"))
     if store in ("mariadb", "mysql"):
-        lsn = "Innodb_lsn_current" if store == "mariadb" else "Innodb_redo_log_current_lsn"
+        # MySQL shows its position in the log late, the number of writes to it at once.
+        what = "Innodb_lsn_current" if store == "mariadb" else "Innodb_log_write_requests"
         with connections["own"].cursor() as cursor:
-            cursor.execute("SHOW GLOBAL STATUS LIKE %s", [lsn])
+            cursor.execute("SHOW GLOBAL STATUS LIKE %s", [what])
             return int(cursor.fetchone()[1])
     return int(one_value("own", "PRAGMA data_version"))
 
