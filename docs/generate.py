@@ -178,6 +178,7 @@ def flags(*_: str) -> str:
         ("`force_releases`", lambda b: _yes(b.force_releases)),
         ("`queues`", lambda b: _yes(b.queues)),
         ("`min_attempt_timeout` (s)", lambda b: f"{b.min_attempt_timeout:g}"),
+        ("`queue_limit` (s)", lambda b: f"{b.queue_limit:g}"),
         ("`poll` (s)", lambda b: f"{b.poll[0]:g} to {b.poll[1]:g}"),
         ("`grace` (s)", lambda b: f"{b.grace:g}"),
         ("`longest_ttl` (s)", lambda b: f"{b.longest_ttl:,.0f}"),

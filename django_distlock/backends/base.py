@@ -58,6 +58,8 @@ class BaseLockBackend(Calls):
     grace: ClassVar[float] = 1.0
     # Seconds that one attempt may wait for the store's answer, however short the wait.
     min_attempt_timeout: float = flow.MIN_ATTEMPT_TIMEOUT
+    # Seconds in its queue after which the store is asked again.
+    queue_limit: float = flow.QUEUE_LIMIT
     longest_ttl: ClassVar[float] = MAX_TTL
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}

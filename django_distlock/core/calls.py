@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from asgiref.sync import sync_to_async
 
 from ..exceptions import LockBackendError, StoreConflictError, StoreUnavailableError
-from .loops import to_the_end
+from .loops import finish, to_the_end
 from .text import shown
 
 __all__ = ["Calls"]
@@ -38,6 +38,8 @@ class Calls:
     store_errors: tuple[type[Exception], ...] = ()
     thread_sensitive: ClassVar[bool]
     never_blocks: ClassVar[bool] = False
+    # Whether the async primitives end by themselves what they began, also when cancelled.
+    uncancellable: ClassVar[bool] = False
     _executor: ThreadPoolExecutor | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -64,15 +66,22 @@ class Calls:
         except self.store_errors as error:
             raise self._failure(verb, error, name) from error
 
-    async def acall(self, verb: str, *args: Any, name: str | None = None) -> Any:
-        """Call a primitive's async twin, or the primitive itself off the event loop."""
+    async def acall(
+        self, verb: str, *args: Any, name: str | None = None, to_the_end: bool = True
+    ) -> Any:
+        """Call a primitive's async twin, or the primitive itself off the event loop.
+
+        A cancellation waits for its end, unless ``to_the_end`` is False: else the store could grant
+        a lock after it was given up.
+        """
         twin = getattr(self, f"a{verb}", None)
         if twin is None:
             if self.never_blocks:
                 return self.call(verb, *args, name=name)
             return await self.off_loop(functools.partial(self.call, verb, *args, name=name))
         try:
-            return await twin(*args)
+            work = twin(*args)
+            return await (finish(work) if to_the_end and not self.uncancellable else work)
         except self.store_errors as error:
             raise self._failure(verb, error, name) from error
 

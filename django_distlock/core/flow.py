@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -36,9 +36,22 @@ from ..exceptions import (
 )
 from .backoff import Backoff
 from .clock import Clock
+from .loops import finish
 from .values import Bound, Claim, Grant, Refusal
 
-__all__ = ["Attempt", "Call", "Flow", "Granted", "Step", "acquire", "arun", "insist", "run"]
+__all__ = [
+    "Attempt",
+    "Call",
+    "Do",
+    "Flow",
+    "Granted",
+    "Step",
+    "acquire",
+    "arun",
+    "carried",
+    "insist",
+    "run",
+]
 
 T = TypeVar("T")
 
@@ -55,7 +68,8 @@ MIN_ATTEMPT_TIMEOUT = 1.0  # seconds that one call to the store may take, howeve
 class Step(Protocol):
     """Something to be done outside the flow, in either world.
 
-    One that is ``interruptible`` changes nothing in the store, so a cancellation need not wait.
+    One that is ``interruptible`` changes nothing, or ends by itself what it has begun: so it may be
+    cancelled.
     """
 
     interruptible: ClassVar[bool]
@@ -81,16 +95,20 @@ class Store(Protocol):
     @property
     def min_attempt_timeout(self) -> float: ...
     @property
+    def queue_limit(self) -> float: ...
+    @property
     def never_blocks(self) -> bool: ...
     def call(self, verb: str, *args: Any, name: str | None) -> Any: ...
-    async def acall(self, verb: str, *args: Any, name: str | None) -> Any: ...
+    async def acall(
+        self, verb: str, *args: Any, name: str | None, to_the_end: bool = True
+    ) -> Any: ...
 
 
 @dataclass(slots=True)
 class Call:
     """Ask the store: a primitive of the backend, and its arguments."""
 
-    interruptible: ClassVar[bool] = False
+    interruptible: ClassVar[bool] = True  # see Calls.acall
 
     store: Store
     verb: str
@@ -106,9 +124,10 @@ class Call:
 
 @dataclass(slots=True)
 class Pause(Call):
-    """Wait until trying again may help."""
+    """Wait until trying again may help; a cancellation ends that at once."""
 
-    interruptible: ClassVar[bool] = True
+    async def ado(self) -> Any:
+        return await self.store.acall(self.verb, *self.args, name=self.name, to_the_end=False)
 
 
 @dataclass(slots=True)
@@ -193,7 +212,7 @@ def acquire(
         left = None if until is None else until - asked
         if first is None and (left is None or left > 0) and store.is_contended(claim):
             # Otherwise a process that re-acquires in a loop would starve the queue.
-            told = yield from _queue(store, claim, _at_most(left, QUEUE_LIMIT, None), left)
+            told = yield from _queue(store, claim, _at_most(left, store.queue_limit, None), left)
             asked = clock()
         while True:
             answer = None if isinstance(told, bool) else told
@@ -230,7 +249,7 @@ def acquire(
                     break
             told = False
             if isinstance(answer, Refusal) and answer.queue:
-                turn = _at_most(left, QUEUE_LIMIT, answer)
+                turn = _at_most(left, store.queue_limit, answer)
                 told = yield from _queue(store, claim, turn, left)
             if not told:
                 sleeps = sleeps or iter(delays)
@@ -336,6 +355,47 @@ def insist(
             yield Pause(store, "pause", (claim, pause), claim.name)
 
 
+@dataclass(slots=True)
+class Do:
+    """Call a function in a thread; on an event loop, await what it returns."""
+
+    interruptible: ClassVar[bool] = True
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+    def do(self) -> Any:
+        return self.function(*self.args)
+
+    async def ado(self) -> Any:
+        return await self.function(*self.args)
+
+
+def carried(operation: Generator[Any, Any, T], carry: Callable[[Any], Flow[Any]]) -> Flow[T]:
+    """Return a flow that carries an operation out: a generator that yields requests of any kind.
+
+    ``carry`` returns a flow for each request, whose answer or error the operation is sent.
+    """
+    resume: Callable[[Any], Any] = operation.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                request = resume(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                answer, resume = (yield from carry(request)), operation.send
+            except GeneratorExit:
+                operation.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - the operation decides, and raises it again
+                answer, resume = error, operation.throw
+    finally:
+        answer = None  # see run()
+
+
 def run(flow: Flow[T]) -> T:
     """Drive a flow in this thread."""
     resume: Callable[[Any], Step] = flow.send
@@ -391,27 +451,4 @@ async def ask(store: Store, verb: str, *args: Any, name: str) -> Any:
     """Call the store plainly on the event loop, to the end; in line where the call cannot block."""
     if store.never_blocks:
         return store.call(verb, *args, name=name)
-    return await finish(store.acall(verb, *args, name=name))
-
-
-async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await ``work`` to its end, also when cancelled meanwhile; the cancellation goes on after.
-
-    Else the thread under way could grant the lock after it was given up.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.cancelled():
-            raise
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:
-                continue
-        if not task.cancelled():
-            task.exception()  # seen; the cancellation is what the flow must answer
-        raise
-    finally:
-        del task  # it knows its error, which knows this frame: see run()
+    return await store.acall(verb, *args, name=name)

@@ -1,4 +1,4 @@
-"""Event loops: blocking work on a thread, awaited to its end, and what belongs to one loop.
+"""Event loops: work that is awaited to its end, on a thread or not, and what belongs to one loop.
 
 A connection of asyncio's that outlives its loop could not be closed any more, so each loop has its
 own, which are closed before it ends.
@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .fork import after_fork, park
 from .threads import Mutex
 
-__all__ = ["Closing", "Errand", "PerLoop", "to_the_end"]
+__all__ = ["Closing", "Errand", "PerLoop", "finish", "to_the_end"]
 
 T = TypeVar("T")
 
@@ -82,24 +82,47 @@ async def to_the_end(work: Callable[[], T], start: Start) -> T:
     errand = Errand(work, asyncio.get_running_loop())
     runner = start(errand.run)
     runner.add_done_callback(errand.runner_ended)
-    interrupted = False
+    interrupted: tuple[Any, ...] | None = None
     try:
         while not errand.done.done():
             try:
                 await asyncio.wait([errand.done])
-            except asyncio.CancelledError:
-                interrupted = True
+            except asyncio.CancelledError as error:
+                interrupted = error.args  # by which anyio knows its scopes
                 errand.give_up()
-        if interrupted:
+        if interrupted is not None:
             if not errand.done.cancelled():
                 errand.done.exception()  # seen: the cancellation goes before it
-            raise asyncio.CancelledError
+            raise asyncio.CancelledError(*interrupted)
         return errand.done.result()
     finally:
         # The error knows these frames, and the future knows the error: cut the ring, or whatever
         # the frames above hold lives until the garbage collector comes.
         errand.forget()
         del errand, runner
+
+
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end, also when cancelled meanwhile; the cancellation goes on after.
+
+    Else the thread under way could grant the lock after it was given up.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():
+            raise
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
+        if not task.cancelled():
+            task.exception()  # seen; the cancellation is what the flow must answer
+        raise
+    finally:
+        del task  # it knows its error, which knows this frame: see flow.run
 
 
 # -- one of a kind for each loop -------------------------------------------------------------------
@@ -127,14 +150,18 @@ class PerLoop(Generic[C]):
         self._mutex = Mutex()
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, C, AsyncGenerator[None]]] = {}
 
-    async def mine(self) -> C:
-        """Return the one of the running loop."""
+    def found(self) -> C | None:
+        """Return the one of the running loop, if it has one already."""
         loop = asyncio.get_running_loop()
         found = self._loops.get(id(loop))
         # The id of a loop that ended may have been given to another.
-        if found is not None and found[0] is loop:
-            return found[1]
-        made = self._make()
+        return found[1] if found is not None and found[0] is loop else None
+
+    async def mine(self) -> C:
+        """Return the one of the running loop."""
+        if (found := self.found()) is not None:
+            return found
+        loop, made = asyncio.get_running_loop(), self._make()
         keeper = self._keep(loop, made)
         with self._mutex:
             for number, (other, *_) in list(self._loops.items()):

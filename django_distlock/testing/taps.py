@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from ..backends.base import BaseLockBackend
+from ..core.loops import finish
 from .worlds import until
 
 __all__ = ["Calls", "Gate", "failing", "tap", "untouchable"]
@@ -104,9 +105,7 @@ def tap(
         stack.enter_context(mock.patch.object(backend, verb, tapped))
         if (twin := getattr(backend, f"a{verb}", None)) is not None:
 
-            async def atapped(*args: Any) -> Any:
-                if not concerns(args):
-                    return await twin(*args)
+            async def stopped(*args: Any) -> Any:
                 calls.begin(args)
                 await asyncio.to_thread(before)
                 token = inside.set(True)
@@ -117,6 +116,10 @@ def tap(
                 await asyncio.to_thread(after)
                 calls.answered += 1
                 return answer
+
+            async def atapped(*args: Any) -> Any:
+                # To its end, which some stores see to by themselves.
+                return await (finish(stopped(*args)) if concerns(args) else twin(*args))
 
             stack.enter_context(mock.patch.object(backend, f"a{verb}", atapped))
         yield calls

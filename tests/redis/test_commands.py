@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from django_distlock import Lock, lock
-from django_distlock.backends.redis.scripted import SAFETY
+from django_distlock.backends.redis.scripts import SAFETY
 from tests.redis.tools import Opener
 from tests.servers import Redis
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_distlock import LockBackendError, lock
-from django_distlock.backends.redis.wires import Wire
+from django_distlock.backends.redis.connection import Connection
 from django_distlock.core.values import Grant
 from tests.claims import claim, granted, refused, soon, started
 from tests.redis.tools import Opener
@@ -145,8 +145,8 @@ def test_a_transaction_that_others_crossed_is_begun_anew(
 ) -> None:
     backend = opened(server.url(), SCRIPTING=False)
     mine, theirs = claim(backend, name), claim(backend, name)
-    talk = backend._way.acquire(mine, True)
-    wire = Wire(backend.located, 5.0)
+    talk = backend._way.acquire(mine, b"")
+    wire = Connection(backend.located, 5.0)
     looked = wire.ask_all(next(talk), 5.0)
     token = started_and_done(lambda: granted(backend, theirs))  # on another connection
     again = talk.send(wire.ask_all(talk.send(looked), 5.0))

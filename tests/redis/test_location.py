@@ -28,20 +28,11 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("http://a", {}, "no URL of a Redis"),
     ("redis://a?colour=red", {}, "unknown arguments: colour"),
     ("redis://a?db=red", {}, "Invalid value"),
-    *(
-        (f"redis://a?{each}=1", {}, f"{each}. Leave them out; .* 'COMMAND_TIMEOUT' in OPTIONS")
-        for each in (
-            *("max_connections", "socket_timeout", "socket_connect_timeout"),
-            *("health_check_interval", "retry_on_timeout"),
-        )
-    ),
-    (
-        "rediss://a?retry_on_timeout=1&ssl_ca_certs=/x&max_connections=2",
-        {},
-        "do not heed: max_connections, retry_on_timeout. Leave",
-    ),
-    ("unix:///x?max_connections=2", {}, "max_connections. Leave"),
-    (["redis://a", "redis://b?socket_timeout=1"], {"CLUSTER": True}, "socket_timeout. Leave"),
+    ("redis://a", {"CONNECTION": {"colour": 1, "host": "b"}}, "unknown keys: colour, host"),
+    ("redis://a", {"CONNECTION": {"ssl_ca_certs": "/x"}}, "write rediss://"),
+    ("redis://a?ssl_cert_reqs=none", {}, "write rediss://"),
+    ("redis://a", {"CONNECTION": 1}, "a dict is expected"),
+    ("redis://a", {"MAX_CONNECTIONS": 1}, "from 2 to 10000"),
     ("unix://", {}, "names no socket file"),
     ("redis://a", {"SCRIPTING": 1}, "True or False"),
     ("redis://a", {"WAIT_REPLICAS": -1}, "a number of replicas"),
@@ -276,3 +267,52 @@ def test_a_cache_in_the_database_of_the_locks_is_warned_of(
             found = opened(location.format(host=host)).check_deploy()
         assert [each.id for each in found] == (["distlock.W014"] if named else [])
         assert all(f"the cache {named}, whose clear()" in each.msg for each in found)
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "ignored"),
+    [
+        ("redis://a?max_connections=2&socket_timeout=1", {}, "max_connections, socket_timeout"),
+        ("rediss://a?health_check_interval=3&ssl_ca_certs=/x", {}, "health_check_interval"),
+        ("redis://a?protocol=3&decode_responses=True&family=0", {}, "decode_responses, family, p"),
+        ("redis://a?timeout=3&retry_on_timeout=1", {}, "retry_on_timeout, timeout"),
+        (["redis://a", "redis://b?socket_timeout=1"], {"CLUSTER": True}, "socket_timeout"),
+    ],
+)
+def test_what_hosts_put_into_urls_is_ignored_with_a_warning(
+    opened: Opener, location: Any, options: dict[str, Any], ignored: str
+) -> None:
+    backend = opened(location, **options)
+    (warning,) = backend.check()
+    assert warning.id == "distlock.W015"
+    assert ignored in warning.msg
+    assert "ssl_ca_certs" not in warning.msg
+    assert opened("redis://a?ssl_=1".partition("?")[0]).check() == []
+
+
+def test_what_connections_are_made_with(alone: Redis, opened: Opener, name: str) -> None:
+    """Credentials that are asked for at each connection, as those of cloud services are."""
+    from redis.credentials import CredentialProvider
+
+    alone.execute("ACL", "SETUSER", "ours", "on", ">secret", "~*", "+@all")
+    asked: list[str] = []
+
+    class Provider(CredentialProvider):
+        def get_credentials(self) -> tuple[str, str]:
+            asked.append("once")
+            return "ours", "secret"
+
+    by_name = {"username": "ours", "password": "secret", "client_name": "locks"}
+    for number, given in enumerate(({"credential_provider": Provider()}, by_name)):
+        url = f"redis://nobody:wrong@127.0.0.1:{alone.port}/0"
+        backend = opened(url, CONNECTION=given)
+        with lock(f"{name}{number}", using=backend.alias):
+            assert "user=ours" in alone.execute("CLIENT", "LIST")
+
+        async def use(alias: str = backend.alias, number: int = number) -> None:
+            async with lock(f"{name}{number}", using=alias):
+                pass
+
+        asyncio.run(use())
+    assert "name=locks" in alone.execute("CLIENT", "LIST")
+    assert len(asked) == 2

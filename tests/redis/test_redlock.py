@@ -100,7 +100,6 @@ def test_far_nodes_draw_the_same_token() -> None:
         ([ONE, TWO, THREE, FOUR], "names 4 servers"),
         ([ONE, TWO, 3], "not by int"),
         ([ONE, TWO, "nowhere"], "CACHES has no alias 'nowhere'"),
-        ([ONE, TWO, f"{THREE}?socket_timeout=1"], "socket_timeout. Leave them out"),
         ([ONE, TWO, ONE], "names one server twice"),
         ([ONE, TWO, "redis://a.example/3"], "names one server twice"),
         ([ONE, TWO, "redis://user:secret@A.example:6379"], "names one server twice"),
@@ -113,6 +112,11 @@ def test_what_is_refused(location: Any, said: str) -> None:
         made(location)
     assert "DISTLOCKS['own']['LOCATION']" in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+def test_what_hosts_put_into_urls_is_ignored_with_a_warning() -> None:
+    backend = made([ONE, TWO, f"{THREE}?socket_timeout=1"])
+    assert [each.id for each in backend.check()] == ["distlock.W015"]
 
 
 def test_what_is_taken() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 import threading
@@ -19,9 +18,7 @@ from redis import exceptions as kinds
 
 from django_distlock import Lock, lock, locks
 from django_distlock.backends.redis.location import locate
-from django_distlock.backends.redlock import stream as module
 from django_distlock.backends.redlock.nodes import Node
-from django_distlock.backends.redlock.stream import Stream
 from django_distlock.backends.redlock.wire import SLICE, Wire
 from tests.backends.tools import lock_alias
 from tests.proxy import Proxy
@@ -31,75 +28,6 @@ from tests.servers import Redis
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "on a wire"
-MUCH = b"x" * 8_000_000  # more than the system's buffers take
-
-
-# -- the stream, which passes redis-py by ----------------------------------------------------------
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[Stream, socket.socket]]:
-    """Give a stream, and the server's end of it."""
-    import hiredis
-
-    ours, theirs = socket.socketpair()
-    reader = hiredis.Reader(
-        protocolError=kinds.InvalidResponse,
-        replyError=kinds.ResponseError,
-        notEnoughData=module._MISSING,
-    )
-    with ours, theirs:
-        yield Stream(ours, reader), theirs
-
-
-def test_a_message_larger_than_the_buffers(ends: tuple[Stream, socket.socket]) -> None:
-    stream, server = ends
-    read: list[int] = []
-
-    def drain() -> None:
-        while sum(read) < len(MUCH):
-            read.append(len(server.recv(1 << 20)))
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    stream.send(MUCH, 10.0)
-    thread.join(10)
-    assert sum(read) == len(MUCH)
-    server.sendall(b"+OK\r\n")
-    assert stream.read(1.0) == b"OK"
-
-
-def test_a_server_that_reads_nothing(ends: tuple[Stream, socket.socket]) -> None:
-    stream, _ = ends
-    for _ in range(2):  # with the buffers empty, and full
-        with pytest.raises(kinds.TimeoutError, match="writing"):
-            stream.send(MUCH, 0.02)
-
-
-def test_a_server_that_has_gone(ends: tuple[Stream, socket.socket]) -> None:
-    stream, server = ends
-    server.close()
-    with pytest.raises(kinds.ConnectionError, match="closed"):
-        stream.read(1.0)
-    with pytest.raises(kinds.ConnectionError, match="writing"):
-        stream.send(MUCH, 1.0)
-
-
-def test_an_answer_in_pieces_and_one_that_does_not_come(ends: tuple[Stream, socket.socket]) -> None:
-    stream, server = ends
-    server.sendall(b"*2\r\n$3\r\nab")
-    with pytest.raises(kinds.TimeoutError, match="reading"):
-        stream.read(0.01)
-    server.sendall(b"c\r\n:7\r\n-ERR no\r\n")
-    assert stream.read(1.0) == [b"abc", 7]
-    assert isinstance(stream.read(1.0), kinds.ResponseError)
-
-
-def test_a_socket_that_was_closed_under_it(ends: tuple[Stream, socket.socket]) -> None:
-    stream, _ = ends
-    stream._sock.close()
-    with pytest.raises(kinds.ConnectionError, match="reading"):
-        stream.read(0.0)
 
 
 # -- a wire, with each way to read it --------------------------------------------------------------
@@ -123,18 +51,17 @@ def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if how == "redis-py":  # as where hiredis is not installed
         kind: Any = connection
         monkeypatch.setitem(sys.modules, "hiredis", None)
-        made.connection = kind.Connection(
+        made._connection._redis = kind.Connection(
             host=server.host, port=server.port, protocol=2, parser_class=kind._RESP2Parser
         )
     made.connect(5.0)
-    assert (made._stream is not None) is (how == "hiredis")
     yield made
     made.drop()
 
 
 def packed(wire: Wire, *commands: tuple[Any, ...]) -> bytes:
     """Return commands as they are sent."""
-    return b"".join(wire.connection.pack_commands(commands))
+    return wire.pack(commands)
 
 
 def test_answers_and_errors(wire: Wire) -> None:
@@ -222,9 +149,6 @@ from tests.redis.test_redlock_wires import on, use
 with on(sys.argv[1:]) as guard:
     tokens = use(guard)
     assert len(tokens) == 3 and tokens == sorted(set(tokens)), tokens
-    from django_distlock import locks
-    wires = [wire for ring in locks["own"]._rings._idle for wire in ring._wires]
-    assert wires and all(wire._stream is None for wire in wires)
 """
     done = subprocess.run(
         [sys.executable, "-c", program, *(node.url() for node in NODES[:3])],

@@ -9,7 +9,7 @@ import pytest
 
 from django_distlock import locks
 from django_distlock.backends.redis import RedisBackend
-from django_distlock.backends.redis.scripted import GRANT, PRESENCE, SAFETY
+from django_distlock.backends.redis.scripts import GRANT, PRESENCE, SAFETY
 from tests.faults.judging import NO_HEIRS, Heirs
 from tests.faults.shares import IN_REDIS
 from tests.faults.weather import SECONDS, begin, end

@@ -26,6 +26,7 @@ class NoStore:
 
     queues: bool = False
     command_timeout: float = 5.0
+    queue_limit: float = 1.0
     min_attempt_timeout: float = MIN_ATTEMPT_TIMEOUT
     alias: str = "test"
     never_blocks: bool = False
@@ -40,7 +41,7 @@ class NoStore:
     def call(self, verb: str, *args: Any, name: str | None) -> Any:
         raise AssertionError("no driver runs in this test")
 
-    async def acall(self, verb: str, *args: Any, name: str | None) -> Any:
+    async def acall(self, verb: str, *args: Any, name: str | None, to_the_end: bool = True) -> Any:
         raise AssertionError("no driver runs in this test")
 
 

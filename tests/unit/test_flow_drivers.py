@@ -15,7 +15,8 @@ import pytest
 from django_distlock import Lease, lock
 from django_distlock.core import flow
 from django_distlock.core.backoff import delays
-from django_distlock.core.flow import Call, Flow, Granted, Pause, arun, finish, run
+from django_distlock.core.flow import Call, Flow, Granted, Pause, arun, run
+from django_distlock.core.loops import finish
 from django_distlock.core.values import Claim, Refusal
 from django_distlock.exceptions import LockBackendError, LockError, UnsupportedOperationError
 

@@ -23,6 +23,7 @@ LAYERS: list[set[str]] = [
     {"core.calls", "conf", "transactions", "core.cleaning", "fencing.fields"},
     {"http"},
     {"backends", "backends.base"},
+    {"backends.flows"},
     {
         "backends.*",
         "core.watchdog",
@@ -111,7 +112,8 @@ OURS = [each for each in ALL if each.imported.startswith(".") and each not in KE
 def store(module: str) -> str | None:
     """Return the store that a module belongs to, if any."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "backends" and len(parts) > 1 and parts[1] != "base" else None
+    of_one = parts[0] == "backends" and len(parts) > 1 and parts[1] not in ("base", "flows")
+    return parts[1] if of_one else None
 
 
 def layer(module: str) -> int:

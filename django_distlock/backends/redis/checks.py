@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.core.checks import CheckMessage
 
 from ...core import checking
-from .clients import Client
+from .client import Client
 from .location import Place, caches_beside
 
-__all__ = ["LIMIT", "check_deploy", "info"]
+__all__ = ["LIMIT", "check_deploy", "check_ignored", "info"]
 
 LIMIT = 2.0  # seconds that a check waits for the server
+
+
+def check_ignored(alias: str, places: Iterable[Place]) -> list[CheckMessage]:
+    """Return a warning for arguments of URLs that mean nothing to locks."""
+    return [
+        checking.warning(
+            f"DISTLOCKS[{alias!r}]: {place.shown} has arguments that locks do not heed: "
+            f"{', '.join(place.ignored)}.",
+            hint="Leave them out. How long a command may take is COMMAND_TIMEOUT in OPTIONS; how "
+            "many connections there may be, MAX_CONNECTIONS.",
+            id="distlock.W015",
+        )
+        for place in places
+        if place.ignored
+    ]
 
 
 def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]:

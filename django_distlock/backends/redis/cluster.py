@@ -7,15 +7,17 @@ client for asyncio lost connections when several tasks began at once, release 8.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from ...core import flow
 from ...core.threads import Mutex
-from .aclients import AsyncNodeClient, acarry_out
-from .clients import NodeClient, carry_out
+from .aclient import AsyncNodeClient
+from .client import NodeClient
+from .commands import Begin, Command, carried_out, one, several
 from .location import Place
-from .talks import Begin, Command, one, several
 
 __all__ = ["AsyncClusterClient", "ClusterClient", "Slots"]
 
@@ -41,6 +43,10 @@ class Slots:
     def masters(self) -> list[Address]:
         """Return the nodes that have slots, as far as is known."""
         return list(dict.fromkeys(owner for *_, owner in self._owners))
+
+    def owner_of(self, key: bytes) -> Address | None:
+        """Return the node that has a key, if that is known."""
+        return _owner_of(self._owners, key)
 
     def forget(self) -> None:
         """Ask anew before the next command."""
@@ -77,6 +83,17 @@ class Slots:
             self.forget()
         return answers
 
+    def followed(
+        self, commands: Sequence[Command], node: Callable[[Address], Any], limit: float
+    ) -> flow.Flow[list[Any]]:
+        """Return a flow of `ask`; ``node`` returns the client of a node."""
+
+        def carry(request: tuple[Address, list[Command]]) -> flow.Flow[Any]:
+            address, some = request
+            return (yield flow.Do(partial(node(address).ask_all, resend=False), (some, limit)))
+
+        return flow.carried(self.ask(commands), carry)
+
     def _load(self) -> Route[list[Owned]]:
         from redis.exceptions import RedisError
 
@@ -103,17 +120,22 @@ class Slots:
 
 def _node_of(owners: Sequence[Owned], commands: Sequence[Command], number: int) -> Address:
     """Return the node of a command; one without a key goes with the first that has one."""
-    from redis.crc import key_slot
     from redis.exceptions import RedisError
 
     command = commands[number]
     if command[0] in KEYLESS:
         command = next(each for each in commands if each[0] not in KEYLESS)
-    slot = key_slot(command[3] if command[0] in ("EVALSHA", "EVAL") else command[1])
-    for start, end, address in owners:
-        if start <= slot <= end:
-            return address
-    raise RedisError(f"CLUSTERDOWN no node has the slot {slot}")
+    key = command[3] if command[0] in ("EVALSHA", "EVAL") else command[1]
+    if (address := _owner_of(owners, key)) is None:
+        raise RedisError(f"CLUSTERDOWN no node has the slot of {key!r}")
+    return address
+
+
+def _owner_of(owners: Sequence[Owned], key: bytes) -> Address | None:
+    from redis.crc import key_slot
+
+    slot = key_slot(key)
+    return next((address for start, end, address in owners if start <= slot <= end), None)
 
 
 def _range(answer: Any, asked: str) -> Owned:
@@ -125,9 +147,9 @@ def _range(answer: Any, asked: str) -> Owned:
 class ClusterClient:
     """Wires to each node."""
 
-    def __init__(self, place: Place, limit: float) -> None:
+    def __init__(self, place: Place, limit: float, most: int) -> None:
         self.place = place
-        self._limit = limit
+        self._limit, self._most = limit, most
         self._mutex = Mutex()
         self._nodes: dict[Address, NodeClient] = {}
         self._slots = Slots(place.nodes)
@@ -135,28 +157,13 @@ class ClusterClient:
     def _node(self, address: Address) -> NodeClient:
         client = self._nodes.get(address)
         if client is None:
-            made = NodeClient(_at(self.place, address), self._limit)
+            made = NodeClient(_at(self.place, address), self._limit, self._most)
             with self._mutex:
                 client = self._nodes.setdefault(address, made)
         return client
 
     def _once(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        """Follow the route of some commands."""
-        from redis.exceptions import RedisError
-
-        route = self._slots.ask(commands)
-        try:
-            address, some = next(route)
-            while True:
-                try:
-                    answers = self._node(address).ask_all(some, limit, resend=False)
-                except RedisError as error:
-                    address, some = route.throw(error)
-                else:
-                    address, some = route.send(answers)
-        except StopIteration as stop:
-            found: list[Any] = stop.value
-            return found
+        return flow.run(self._slots.followed(commands, self._node, limit))
 
     def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
         return self.converse(lambda: one(command), limit, resend=resend)
@@ -170,11 +177,17 @@ class ClusterClient:
         from redis.exceptions import ConnectionError
 
         try:
-            return carry_out(begin(), self._once, limit)
+            return flow.run(carried_out(begin(), self._once, limit))
         except ConnectionError:
             if not resend:
                 raise
-            return carry_out(begin(), self._once, limit)
+            return flow.run(carried_out(begin(), self._once, limit))
+
+    def node_of(self, key: bytes, limit: float) -> NodeClient:
+        if (address := self._slots.owner_of(key)) is None:
+            self.ask_all([("EXISTS", key)], limit)  # after which it is known
+            address = self._slots.owner_of(key)
+        return self._node(address or self.place.nodes[0])
 
     def nodes(self, limit: float) -> list[NodeClient]:
         self.ask(("INFO", b"server"), limit)  # after which it is known who has which slots
@@ -192,44 +205,21 @@ class ClusterClient:
 class AsyncClusterClient:
     """Wires for each event loop and node."""
 
-    def __init__(self, place: Place, limit: float) -> None:
+    def __init__(self, place: Place, limit: float, most: int) -> None:
         self.place = place
-        self._limit = limit
+        self._limit, self._most = limit, most
         self._nodes: dict[Address, AsyncNodeClient] = {}
         self._slots = Slots(place.nodes)
 
     def _node(self, address: Address) -> AsyncNodeClient:
         client = self._nodes.get(address)
         if client is None:
-            made = AsyncNodeClient(_at(self.place, address), self._limit)
+            made = AsyncNodeClient(_at(self.place, address), self._limit, self._most)
             client = self._nodes.setdefault(address, made)
         return client
 
-    async def _once(
-        self, commands: Sequence[Command], limit: float, *, waiting: bool = False
-    ) -> list[Any]:
-        from redis.exceptions import RedisError
-
-        route = self._slots.ask(commands)
-        try:
-            address, some = next(route)
-            while True:
-                node = self._node(address)
-                try:
-                    if waiting:
-                        answers = await node.wait(some, limit)
-                    else:
-                        answers = await node.ask_all(some, limit, resend=False)
-                except RedisError as error:
-                    address, some = route.throw(error)
-                else:
-                    address, some = route.send(answers)
-        except StopIteration as stop:
-            found: list[Any] = stop.value
-            return found
-
-    async def ask(self, command: Command, limit: float) -> Any:
-        return await self.converse(lambda: one(command), limit)
+    async def _once(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        return await flow.arun(self._slots.followed(commands, self._node, limit))
 
     async def ask_all(
         self, commands: Sequence[Command], limit: float, *, resend: bool = True
@@ -240,14 +230,17 @@ class AsyncClusterClient:
         from redis.exceptions import ConnectionError
 
         try:
-            return await acarry_out(begin(), self._once, limit)
+            return await flow.arun(carried_out(begin(), self._once, limit))
         except ConnectionError:
             if not resend:
                 raise
-            return await acarry_out(begin(), self._once, limit)
+            return await flow.arun(carried_out(begin(), self._once, limit))
 
-    async def wait(self, commands: Sequence[Command], limit: float) -> list[Any]:
-        return await self._once(commands, limit, waiting=True)
+    async def node_of(self, key: bytes, limit: float) -> AsyncNodeClient:
+        if (address := self._slots.owner_of(key)) is None:
+            await self.ask_all([("EXISTS", key)], limit)  # after which it is known
+            address = self._slots.owner_of(key)
+        return self._node(address or self.place.nodes[0])
 
     def close_idle(self) -> None:
         for client in list(self._nodes.values()):

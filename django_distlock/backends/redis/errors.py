@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.documentation import page
 
-__all__ = ["is_conflict", "is_passing", "remedy"]
+__all__ = ["asks_again", "is_conflict", "is_passing", "remedy"]
 
 # What servers say while a replica takes over, or a slot is moved.
 _PASSING = ("READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "LOADING")
@@ -32,6 +32,17 @@ def is_passing(error: Exception) -> bool:
         return False
     gone = kinds.ConnectionError | kinds.TimeoutError | kinds.ReadOnlyError | kinds.ClusterDownError
     return isinstance(error, gone) or said.startswith(_PASSING) or "WAIT_REPLICAS" in said
+
+
+def asks_again(error: Exception) -> bool:
+    """Return whether what ended a wait says no more than that the next attempt will show.
+
+    The connection was cut, or the server is no master any more, or no longer has the slot.
+    """
+    from redis import exceptions as kinds
+
+    again = kinds.ConnectionError | kinds.ReadOnlyError | kinds.MovedError | kinds.AskError
+    return isinstance(error, again) or str(error).startswith(("UNBLOCKED", *_PASSING))
 
 
 def remedy(error: Exception, where: str) -> str:
@@ -72,6 +83,8 @@ def remedy(error: Exception, where: str) -> str:
         code in ("CLUSTERDOWN", "CROSSSLOT")
     ):
         return f"{where} is part of a cluster: set 'CLUSTER': True in OPTIONS, or look at its state"
+    if "MAX_CONNECTIONS" in said:
+        return f"Raise MAX_CONNECTIONS in OPTIONS, or look at why {where} answers slowly"
     if "WAIT_REPLICAS" in said:
         return f"Look at the replication of {where}, or lower WAIT_REPLICAS"
     if isinstance(error, kinds.TimeoutError):

@@ -11,14 +11,14 @@ from typing import Any
 from ...core.names import key_of, unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ..base import BaseLockBackend
-from .aclients import AsyncClient
-from .clients import Client
+from .aclient import AsyncClient
+from .client import Client
+from .commands import Begin, Command, Talk
 from .keys import TAGS, digest_of, index_of
 from .location import Place
 from .records import Record, read
-from .scripted import Scripted, ms
-from .talks import Begin, Command, Talk
-from .watched import Watched
+from .scripts import Scripted, ms
+from .transactions import Watched
 
 __all__ = ["Looking", "Seen", "look", "members", "some_members"]
 

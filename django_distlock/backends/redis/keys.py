@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TAGS", "Keys", "digest_of", "index_of", "keys_of", "record_of", "tag_of"]
+__all__ = ["TAGS", "Keys", "digest_of", "index_of", "keys_of", "mailbox_of", "record_of", "tag_of"]
 
 TAGS: Final = 64
 """Hash tags: so many nodes can share the locks of a cluster, each script keeping to one of them."""
@@ -54,6 +54,11 @@ def digest_of(key: str) -> bytes:
 def index_of(base: str, tag: int) -> bytes:
     """Return the key of the index of a tag: the digests of the names that are held."""
     return _start(base, tag) + b"i"
+
+
+def mailbox_of(base: str, tag: int, owner: str) -> bytes:
+    """Return the key of the mailbox of a process, or of an event loop."""
+    return _start(base, tag) + b"m:" + owner.encode()
 
 
 @functools.lru_cache(1024)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.core.cache import caches
@@ -24,11 +24,16 @@ PROTOCOL = "distlock:1"
 OLDEST = 8
 """The first version of redis-py whose connections can be asked whether they are open."""
 
-# What a connection of ours takes over from a pool or a URL; the rest is ours to say.
+# What a connection of ours takes over from a pool, a URL or CONNECTION; the rest is ours to say.
 _KEPT = {
     *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
     *("socket_keepalive", "socket_keepalive_options", "socket_type"),
 }
+
+
+# Of other clients, found in the URLs that hosting companies hand out.
+_OF_OTHERS = {"protocol", "decode_responses", "encoding", "encoding_errors", "family", "timeout"}
+_ADDRESS = {"host", "port", "path", "db", "socket_type"}
 
 
 def require_redis(alias: str) -> None:
@@ -66,6 +71,8 @@ class Place:
     """(hosts and ports, the name of the service, what to connect to the sentinels with)."""
     nodes: tuple[tuple[str, int], ...] = ()
     """Of a cluster, the nodes that are asked first for all the others."""
+    ignored: tuple[str, ...] = ()
+    """Arguments of the URL that mean nothing to locks."""
 
     @property
     def server(self) -> tuple[Any, ...]:
@@ -94,14 +101,6 @@ class Place:
         from redis.asyncio import connection
 
         return self._make(connection, limit, None)
-
-    @staticmethod
-    def was_lost(connection: Any) -> bool:
-        """Return whether a connection of asyncio is open only as far as redis-py knows.
-
-        What is written to it would be lost, and on Python 3.12.1 raises AttributeError.
-        """
-        return connection.is_connected and bool(connection._writer.is_closing())
 
     def _make(self, kinds: Any, limit: float, answers: float | None) -> Any:
         names = {"tcp": "", "tls": "SSL", "unix": "UnixDomainSocket"}
@@ -166,9 +165,34 @@ def _manager(kind: Any, retry: Any, hosts: Any, how: Mapping[str, Any], limit: f
 def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
     """Return where LOCATION is: an alias of CACHES (by default ``"default"``) or a URL.
 
-    ``options`` are the judged OPTIONS: ``CLUSTER``, ``SENTINELS`` and ``SENTINEL_KWARGS`` are asked
-    for here.
+    ``options`` are the judged OPTIONS: ``CLUSTER``, ``SENTINELS``, ``SENTINEL_KWARGS`` and
+    ``CONNECTION`` are asked for here.
     """
+    return _connected(alias, _locate(alias, location, options), options)
+
+
+def _connected(alias: str, place: Place, options: Mapping[str, Any]) -> Place:
+    """Return a place whose connections are made with what CONNECTION has."""
+    given = options.get("CONNECTION", {})
+    where = f"DISTLOCKS[{alias!r}]['OPTIONS']['CONNECTION']"
+    if unknown := sorted(key for key in given if key in _ADDRESS or not _is_kept(key)):
+        raise InvalidLockBackendError(
+            f"{where} has unknown keys: {', '.join(unknown)}. It may have credential_provider, "
+            "username, password, client_name, socket_keepalive, socket_keepalive_options and "
+            "ssl_..., as redis-py's connections know them."
+        )
+    facts = dict(place.facts)
+    if "credential_provider" in given:  # redis-py takes either
+        facts = {key: v for key, v in facts.items() if key not in ("username", "password")}
+    facts.update(given)
+    if place.kind != "tls" and any(key.startswith("ssl_") for key in facts):
+        raise InvalidLockBackendError(
+            f"{where}, or the URL: ssl_... needs TLS, and {place.shown} has none: write rediss://."
+        )
+    return replace(place, facts=facts)
+
+
+def _locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
     where = f"DISTLOCKS[{alias!r}]['LOCATION']"
     if options.get("CLUSTER"):
         return _cluster(where, location)
@@ -190,11 +214,11 @@ def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
             )
         facts = {key: value for key, value in place.facts.items() if key not in ("host", "port")}
         how = options.get("SENTINEL_KWARGS", {})
-        return Place(place.shown, place.base, facts, place.kind, (tuple(hosts), service, how))
+        return replace(place, facts=facts, sentinel=(tuple(hosts), service, how))
     return place
 
 
-def locate_all(alias: str, location: Any) -> list[Place]:
+def locate_all(alias: str, location: Any, options: Mapping[str, Any]) -> list[Place]:
     """Return where each of a list of URLs, or of aliases of CACHES, is."""
     where = f"DISTLOCKS[{alias!r}]['LOCATION']"
     if not isinstance(location, list | tuple) or not location:
@@ -209,7 +233,8 @@ def locate_all(alias: str, location: Any) -> list[Place]:
                 f"{where} names a server by a URL or an alias of CACHES, not by "
                 f"{type(each).__name__}."
             )
-        places.append(_of_url(where, each) if "://" in each else _of_cache(where, each))
+        place = _of_url(where, each) if "://" in each else _of_cache(where, each)
+        places.append(_connected(alias, place, options))
     return places
 
 
@@ -228,22 +253,17 @@ def _of_url(where: str, url: str) -> Place:
             "Known are redis://, rediss:// (TLS) and unix://."
         ) from error
     given.pop("connection_class", None)
-    if unknown := sorted(
-        key for key in given if not _is_kept(key) and key not in driver.URL_QUERY_ARGUMENT_PARSERS
-    ):
+    known = {*driver.URL_QUERY_ARGUMENT_PARSERS, *_OF_OTHERS}
+    ignored = tuple(sorted(key for key in given if not _is_kept(key)))
+    if unknown := [key for key in ignored if key not in known]:
         raise InvalidLockBackendError(
             f"{where}: {shown!r} has unknown arguments: {', '.join(unknown)}."
-        )
-    if idle := sorted(key for key in given if not _is_kept(key)):
-        raise InvalidLockBackendError(
-            f"{where}: {shown!r} has arguments that locks do not heed: {', '.join(idle)}. "
-            "Leave them out; how long a command may take is 'COMMAND_TIMEOUT' in OPTIONS."
         )
     if scheme == "unix" and not given.get("path"):
         raise InvalidLockBackendError(f"{where}: {shown!r} names no socket file.")
     kind = {"rediss": "tls", "unix": "unix"}.get(scheme, "tcp")
     facts = {key: value for key, value in given.items() if _is_kept(key)}
-    return Place(shown, PROTOCOL, facts, kind)
+    return Place(shown, PROTOCOL, facts, kind, ignored=ignored)
 
 
 def _is_kept(key: str) -> bool:
@@ -281,7 +301,8 @@ def _cluster(where: str, location: Any) -> Place:
     )
     shown = ", ".join(place.shown for place in places)
     others = {key: v for key, v in places[0].facts.items() if key not in ("host", "port", "db")}
-    return Place(shown, PROTOCOL, others, places[0].kind, nodes=nodes)
+    ignored = tuple(dict.fromkeys(each for place in places for each in place.ignored))
+    return Place(shown, PROTOCOL, others, places[0].kind, nodes=nodes, ignored=ignored)
 
 
 def _of_cache(where: str, location: str) -> Place:

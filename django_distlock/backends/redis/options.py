@@ -8,7 +8,7 @@ from typing import Any, Final
 from ...conf import OptionSpec
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["SPEC", "check_together"]
+__all__ = ["CONNECTION", "SPEC", "check_together"]
 
 
 def _true_or_false(value: Any) -> bool:
@@ -20,6 +20,12 @@ def _true_or_false(value: Any) -> bool:
 def _replicas(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
         raise ValueError(f"a number of replicas from 0 to 100 is expected, not {value!r}")
+    return value
+
+
+def _connections(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 10_000:
+        raise ValueError(f"a number of connections from 2 to 10000 is expected, not {value!r}")
     return value
 
 
@@ -44,10 +50,14 @@ def _mapping(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+CONNECTION: Final[OptionSpec] = {"CONNECTION": _mapping}
+
 SPEC: Final[OptionSpec] = {
+    **CONNECTION,
     "SCRIPTING": _true_or_false,
     "WAIT_REPLICAS": _replicas,
     "CLUSTER": _true_or_false,
+    "MAX_CONNECTIONS": _connections,
     "SENTINELS": _sentinels,
     "SENTINEL_KWARGS": _mapping,
 }

@@ -1,4 +1,4 @@
-"""A record in Redis: how it is written and read, as redis_acquire.lua has it, in few bytes.
+"""A record in Redis: how it is written and read, as acquire.lua has it, in few bytes.
 
 A record is what most of a held lock's memory is taken by, so the owner is written in base64, and
 what the notes have in common in one character for each piece.
@@ -65,7 +65,7 @@ class Record:
 
 
 def read(record: bytes | None) -> Record | None:
-    """Read a record as redis_acquire.lua writes it; what is none of ours is no record."""
+    """Read a record as acquire.lua writes it; what is none of ours is no record."""
     if record is None:
         return None
     text = record.decode("ascii", "replace")

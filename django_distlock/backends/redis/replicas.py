@@ -6,7 +6,7 @@ import time
 from typing import Any, Protocol
 
 from ...core.values import Claim, Grant, Refusal
-from .talks import Command, Talk, one
+from .commands import Command, Talk, one
 
 __all__ = ["replicated"]
 
@@ -14,18 +14,18 @@ __all__ = ["replicated"]
 class Way(Protocol):
     """What is needed of a technique."""
 
-    def acquire(self, claim: Claim, join: bool) -> Talk[Any]: ...
+    def acquire(self, claim: Claim, home: bytes) -> Talk[Any]: ...
     def release(self, claim: Claim) -> Talk[bool]: ...
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal: ...
     def measured(self, seconds: float) -> None: ...
 
 
-def replicated(way: Way, claim: Claim, join: bool, least: int, patience: float) -> Talk[Any]:
+def replicated(way: Way, claim: Claim, home: bytes, least: int, patience: float) -> Talk[Any]:
     """Attempt once; undo a grant that fewer than ``least`` replicas have when the time is up."""
     from redis.exceptions import RedisError
 
     began = time.monotonic()
-    answer = yield from way.acquire(claim, join)
+    answer = yield from way.acquire(claim, home)
     way.measured(time.monotonic() - began)
     if not isinstance(way.understand(claim, answer), Grant):
         return answer

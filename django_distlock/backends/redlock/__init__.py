@@ -15,7 +15,9 @@ from ...core.names import key_of
 from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend, positive
+from ..redis.checks import check_ignored
 from ..redis.location import PROTOCOL, locate_all, require_redis
+from ..redis.options import CONNECTION
 from . import checks, inspect, rounds, waiting
 from .aring import AsyncRings
 from .asking import Operation, QuorumError
@@ -45,12 +47,16 @@ class RedlockBackend(BaseLockBackend):
     # Of those for whom there is no place to wait in.
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors = (QuorumError,)
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, "NODE_TIMEOUT": positive}
+    options: ClassVar[OptionSpec] = {
+        **BaseLockBackend.options,
+        **CONNECTION,
+        "NODE_TIMEOUT": positive,
+    }
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         require_redis(alias)
-        places = locate_all(alias, conf.location)
+        places = locate_all(alias, conf.location, self.opts)
         where = f"DISTLOCKS[{alias!r}]['LOCATION']"
         if len(places) < 3 or len(places) % 2 == 0:
             raise InvalidLockBackendError(
@@ -201,6 +207,9 @@ class RedlockBackend(BaseLockBackend):
 
     def remedy(self, error: Exception) -> str:
         return "Look at the servers that did not answer; a majority of them has to"
+
+    def check(self) -> list[CheckMessage]:
+        return check_ignored(self.alias, [node.place for node in self.cluster.nodes])
 
     def check_deploy(self) -> list[CheckMessage]:
         return checks.check_deploy(self.alias, [node.place for node in self.cluster.nodes])

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
+from ...core import flow
 from ...core.loops import PerLoop
 from .asking import Operation, QuorumError
 from .awire import AsyncWire
-from .course import Course, Steps
+from .course import Course
 from .nodes import Cluster, Progress
 from .ring import IDLE
 from .waiting import WAITING, Turn
@@ -86,22 +87,6 @@ class AsyncRing:
             await wire.close()
 
 
-async def _drive(steps: Steps[T]) -> T:
-    """Await the calls of a course, one after the other."""
-    try:
-        call, arguments = next(steps)
-        while True:
-            try:
-                answer = await call(*arguments)
-            except Exception as error:  # noqa: BLE001 - the course's to judge
-                call, arguments = steps.throw(error)
-            else:
-                call, arguments = steps.send(answer)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
 class _LoopRings:
     """The rings of one event loop."""
 
@@ -122,7 +107,7 @@ class _LoopRings:
         """Carry an operation out, round by round."""
         ring = self._lend()
         try:
-            result = await _drive(ring.course.carry_out(operation))
+            result = await flow.arun(ring.course.carry_out(operation))
         except QuorumError:
             await self._give_back(ring)
             raise
@@ -139,7 +124,7 @@ class _LoopRings:
         self._places -= 1
         ring = self._lend()
         try:
-            waited = await _drive(ring.course.wait(turn))
+            waited = await flow.arun(ring.course.wait(turn))
         except BaseException:
             await ring.drop()
             raise

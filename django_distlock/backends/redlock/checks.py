@@ -8,7 +8,7 @@ from django.core.checks import CheckMessage
 
 from ...core import checking
 from ..redis import checks
-from ..redis.clients import NodeClient
+from ..redis.client import NodeClient
 from ..redis.location import Place
 
 __all__ = ["check_deploy"]
@@ -21,7 +21,7 @@ def check_deploy(alias: str, places: Iterable[Place]) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     known: dict[str, str] = {}
     for place in places:
-        client = NodeClient(place, checks.LIMIT)
+        client = NodeClient(place, checks.LIMIT, 2)
         try:
             found += checks.check_deploy(alias, place, client)
             server = checks.info(client, "server").get("run_id", "")

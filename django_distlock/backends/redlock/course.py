@@ -1,34 +1,30 @@
 """How a round is carried out on the wires of a ring, call by call; pure but for the clock.
 
-A course is a generator. It yields a call of a wire, and is sent what that returned, or has its
-error thrown in. `ring.py` makes the calls at once, in a thread; `aring.py` awaits them.
+A course is a flow, whose steps are calls of a wire: made at once in a thread, by `ring.py`, and
+awaited on an event loop, by `aring.py`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from ..redis.talks import packer
+from ...core.flow import Do, Flow, carried
 from .asking import Answers, NotAskedError, Operation, Round
 from .nodes import OWED, PATIENCE, Cluster, Progress
 from .waiting import Turn, rooms
 from .wire import SLICE
 
-__all__ = ["Call", "Course", "Line", "Steps"]
+__all__ = ["Course", "Line"]
 
 T = TypeVar("T")
-
-Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
-"""What to call, and its arguments."""
-Steps: TypeAlias = Generator[Call, Any, T]
 
 
 class Line(Protocol):
     """What is called of a `Wire` or an `AsyncWire`."""
 
-    connection: Any
+    pack: Callable[[Iterable[tuple[Any, ...]]], bytes]
     owed: int
 
     @property
@@ -70,23 +66,16 @@ class Course:
         self._wires = wires
         self._sleep, self._glance = sleep, glance
         self._open, self._awaited = connect, awaited
-        self._pack = packer(wires[0].connection)
+        self._pack = wires[0].pack
 
-    def carry_out(self, operation: Operation[T]) -> Steps[T]:
-        """Carry an operation out, round by round."""
-        answers: Any = None
-        while True:
-            try:
-                round_ = operation.send(answers)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answers = yield from self.ask(round_)
+    def carry_out(self, operation: Operation[T]) -> Flow[T]:
+        """Return a flow that carries an operation out, round by round."""
+        return carried(operation, self.ask)
 
-    def ask(self, round_: Round) -> Steps[Answers]:
+    def ask(self, round_: Round) -> Flow[Answers]:
         """Carry a round out."""
         if round_.after:
-            yield self._sleep, (round_.after,)
+            yield Do(self._sleep, (round_.after,))
         self._cluster.debts.begin(round_)
         progress = Progress(round_, len(self._wires), self._cluster.asked(round_))
         packed = self._pack(round_.commands())
@@ -99,7 +88,7 @@ class Course:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> Steps[None]:
+    def _ask(self, progress: Progress, numbers: Iterable[int], packed: bytes) -> Flow[None]:
         unconnected = []
         expected = len(progress.round.calls)
         for number in numbers:
@@ -113,7 +102,7 @@ class Course:
                 owed = wire.owed
                 try:
                     if self._awaited:
-                        yield wire.send, (packed, expected)
+                        yield Do(wire.send, (packed, expected))
                     else:
                         wire.send(packed, expected)
                 except self._failures as error:
@@ -123,12 +112,12 @@ class Course:
         if unconnected:
             yield from self._connect(progress, unconnected, packed)
 
-    def _connect(self, progress: Progress, numbers: Sequence[int], packed: bytes) -> Steps[None]:
+    def _connect(self, progress: Progress, numbers: Sequence[int], packed: bytes) -> Flow[None]:
         begun = time.monotonic()
         groups = [numbers] if self._awaited else [[number] for number in numbers]
         for left, group in zip(range(len(groups), 0, -1), groups, strict=True):
             errors: Mapping[int, Exception | None]
-            errors = yield self._open, (progress, group, begun, left)
+            errors = yield Do(self._open, (progress, group, begun, left))
             connected = []
             for number, error in errors.items():
                 if error is None:
@@ -138,25 +127,25 @@ class Course:
                     yield from self._give_up(progress, number, error)
             yield from self._ask(progress, connected, packed)
 
-    def _catches_up(self, wire: Line) -> Steps[bool]:
+    def _catches_up(self, wire: Line) -> Flow[bool]:
         """Read what a node that went on has answered by now; return whether it can be asked.
 
         One that has not said a word for a long time is taken to be cut off, and connected to anew.
         """
         owed = wire.owed
         try:
-            yield wire.receive, (self._glance,)
+            yield Do(wire.receive, (self._glance,))
         except self._overdue:
             if wire.owed == owed and wire.silent_for > PATIENCE:
-                yield wire.drop, ()
+                yield Do(wire.drop, ())
             return wire.owed < OWED
         except self._failures:
-            yield wire.drop, ()
+            yield Do(wire.drop, ())
         return True
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def _read(self, progress: Progress, packed: bytes) -> Steps[None]:
+    def _read(self, progress: Progress, packed: bytes) -> Flow[None]:
         over = False
         while not over:
             until = progress.until()
@@ -172,7 +161,7 @@ class Course:
                 wire = self._wires[number]
                 try:
                     if self._awaited:
-                        answer = yield wire.receive, (limit,)
+                        answer = yield Do(wire.receive, (limit,))
                     else:
                         answer = wire.receive(limit)
                 except self._overdue:
@@ -185,13 +174,13 @@ class Course:
                 else:
                     progress.got(number, answer)
 
-    def _load(self, progress: Progress, number: int, packed: bytes) -> Steps[None]:
+    def _load(self, progress: Progress, number: int, packed: bytes) -> Flow[None]:
         """Send a node the script, and the question once more."""
         wire = self._wires[number]
         load = self._pack([("SCRIPT", "LOAD", progress.round.script.source)])
         try:
-            yield wire.send, (load, 1)
-            yield wire.send, (packed, len(progress.round.calls))
+            yield Do(wire.send, (load, 1))
+            yield Do(wire.send, (packed, len(progress.round.calls)))
         except self._failures as error:
             yield from self._give_up(progress, number, error)
 
@@ -199,23 +188,23 @@ class Course:
 
     def _failed(
         self, progress: Progress, number: int, error: Exception, packed: bytes
-    ) -> Steps[None]:
+    ) -> Flow[None]:
         """Ask once more, on a new connection, a node that has closed the one there was."""
         if progress.may_repeat(number, error):
-            yield self._wires[number].drop, ()
+            yield Do(self._wires[number].drop, ())
             progress.forget(number)
             yield from self._connect(progress, [number], packed)
         else:
             yield from self._give_up(progress, number, error)
 
-    def _give_up(self, progress: Progress, number: int, error: Exception) -> Steps[None]:
-        yield self._wires[number].drop, ()
+    def _give_up(self, progress: Progress, number: int, error: Exception) -> Flow[None]:
+        yield Do(self._wires[number].drop, ())
         self._cluster.fail(number, error)
         progress.got(number, error)
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def wait(self, turn: Turn) -> Steps[bool]:
+    def wait(self, turn: Turn) -> Flow[bool]:
         """Block on one node; False when there is none to block on."""
         for number in rooms(self._cluster, turn.key):
             wire = self._wires[number]
@@ -224,14 +213,14 @@ class Course:
             packed = self._pack(turn.commands())
             try:
                 if not wire.is_open:
-                    yield wire.connect, (turn.patience,)
-                yield wire.wait, (packed, turn.patience)
+                    yield Do(wire.connect, (turn.patience,))
+                yield Do(wire.wait, (packed, turn.patience))
             except self._overdue as error:
-                yield wire.drop, ()
+                yield Do(wire.drop, ())
                 if turn.is_whole:
                     self._cluster.fail(number, error)
             except self._failures:
-                yield wire.drop, ()
+                yield Do(wire.drop, ())
                 return False  # the next attempt says what is the matter, if anything still is
             return True
         return False

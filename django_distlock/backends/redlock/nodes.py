@@ -13,8 +13,8 @@ from typing import Any
 from ...core import threads
 from ...core.threads import Mutex
 from ...core.worker import begin
+from ..redis.connection import Connection
 from ..redis.location import Place
-from ..redis.talks import packer
 from .asking import Answers, NotAskedError, Round
 from .debts import Debts
 from .scripts import script
@@ -125,27 +125,23 @@ class Cluster:
 
         if self._ended.is_set():
             return
-        connection: Any = node.place.connection(min(self.limit, 1.0))
+        connection = Connection(node.place, min(self.limit, 1.0))
         with suppress(RedisError, OSError):
-            connection.connect()
+            connection.open(min(self.limit, 1.0))
             node.down = None
             self._settle(node, connection)
-        connection.disconnect()
+        connection.drop()
 
-    def _settle(self, node: Node, connection: Any) -> None:
+    def _settle(self, node: Node, connection: Connection) -> None:
         """Tell a node of the releases that it has not confirmed."""
-        from redis.exceptions import ResponseError
-
         debts, release = self.debts.of(node.number), script("release").source
-        pack = packer(connection)
         for start in range(0, len(debts), AT_ONCE):
             some = debts[start : start + AT_ONCE]
             # The whole script: a node that was restarted does not know it.
-            packed = pack([("EVAL", release, 2, *words) for words in some])
-            connection.send_packed_command([packed], check_health=False)
-            for words in some:
-                with suppress(ResponseError):  # it may not be written, or not be loaded yet
-                    connection.read_response()
+            told = [("EVAL", release, 2, *words) for words in some]
+            answers = connection.ask_all(told, min(self.limit, 1.0))
+            for words, answer in zip(some, answers, strict=True):
+                if not isinstance(answer, Exception):  # it may not be written, or be loading yet
                     self.debts.told(node.number, [words])
 
     def close(self) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from ...core import flow
 from ...core.fork import park
 from ...core.threads import Places
 from .asking import Operation, QuorumError
-from .course import Course, Steps
+from .course import Course
 from .nodes import Cluster, Progress
 from .waiting import WAITING, Turn
 from .wire import Wire
@@ -65,22 +66,6 @@ class Ring:
                 wire.drop()
 
 
-def _drive(steps: Steps[T]) -> T:
-    """Make the calls of a course, one after the other."""
-    try:
-        call, arguments = next(steps)
-        while True:
-            try:
-                answer = call(*arguments)
-            except Exception as error:  # noqa: BLE001 - the course's to judge
-                call, arguments = steps.throw(error)
-            else:
-                call, arguments = steps.send(answer)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
 class Rings:
     """The rings of a process: each is lent for one operation."""
 
@@ -95,7 +80,7 @@ class Rings:
         """Carry an operation out, round by round."""
         ring = self._lend()
         try:
-            result = _drive(ring.course.carry_out(operation))
+            result = flow.run(ring.course.carry_out(operation))
         except QuorumError:
             self._give_back(ring)
             raise
@@ -114,7 +99,7 @@ class Rings:
         try:
             ring = self._lend()
             try:
-                waited = _drive(ring.course.wait(turn))
+                waited = flow.run(ring.course.wait(turn))
             except BaseException:
                 ring.close()
                 raise

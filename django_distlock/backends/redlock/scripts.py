@@ -24,8 +24,7 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """Return the script of that name, read once."""
-    folder = files(__package__.split(".")[0]).joinpath("backends", "lua")
-    source = folder.joinpath(f"redlock_{name}.lua").read_text("utf-8")
+    source = files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -36,7 +35,7 @@ def digest(owner: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a node has stored of a held lock, see `redlock_acquire.lua`."""
+    """What a node has stored of a held lock, see `acquire.lua`."""
 
     token: int
     acquired: int

@@ -1,7 +1,7 @@
 -- Put the lock of a majority back on a node that has lost it, unless somebody holds it here.
 --
 -- KEYS: the lock, the index of held locks
--- ARGV: as those of redlock_acquire.lua
+-- ARGV: as those of acquire.lua
 local value = redis.call('GET', KEYS[1])
 local token = tonumber(ARGV[3])
 if value then

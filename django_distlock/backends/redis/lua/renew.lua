@@ -3,7 +3,7 @@
 -- KEYS  the records, of one hash tag
 -- ARGV  for each of them its owner, and the ttl in ms
 --
--- Returns 1 or 0 for each of them. See redis_acquire.lua for what a record is.
+-- Returns 1 or 0 for each of them. See acquire.lua for what a record is.
 
 local answers = {}
 for number, key in ipairs(KEYS) do

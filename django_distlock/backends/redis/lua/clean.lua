@@ -3,7 +3,7 @@
 -- KEYS  1 the index, then the records of the names
 -- ARGV  1 ms since the end of a lease  then the names' digests
 --
--- Returns how many were taken off. See redis_acquire.lua for what a record is.
+-- Returns how many were taken off. See acquire.lua for what a record is.
 
 local removed = 0
 for number = 2, #KEYS do

@@ -3,13 +3,14 @@
 -- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
 -- ARGV  1 owner  2 the name, "\n", the note  3 ttl and retention together, in ms
 --       4 the retention in s, of 9 digits  5 "1" to queue, "2" to go on if still queued
---       6 presence and 7 short grant, in ms
+--       6 presence and 7 short grant, in ms  8 the mailbox of who asks, where it is told of its turn
 --
 -- A record is "1234567890123456" when the name is free: the last token. When it is held it is
 -- "-1234567890123456000604800owner\nname\nnote": the token (16), the retention in s (9) and who holds
 -- it, with "+" for "-" when others may be queued. It lives for the ttl and the retention together,
 -- so that the token outlives the lease; what is left of the lease is the record's ttl less the
--- retention. The other keys share the record's hash tag; their names begin as that of the index
+-- retention. Who waits has a key "a:" that names its mailbox, a list of those whose turn it is; its
+-- process says that it lives by the key of the mailbox with "p". The other keys share the record's hash tag; their names begin as that of the index
 -- does, and the record's own ends with the digest that the index has of it.
 --
 -- Returns the token when granted, else {ms that the holder has left, its note, queued or not}.
@@ -59,7 +60,7 @@ if not token then
         call('SET', KEYS[1], flag .. last .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
         call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
         if flag == '+' then
-            call('DEL', base .. 'a:' .. owner, base .. 'm:' .. owner)
+            call('DEL', base .. 'a:' .. owner)
         end
         return token
     end
@@ -69,8 +70,13 @@ if not token then
     end
     if left <= 0 and flag == '+' then
         -- The holder is gone, and others wait: the first of those who still live is next.
-        local heir = call('LPOP', KEYS[3])
-        while heir and call('DEL', base .. 'a:' .. heir) == 0 and heir ~= owner do
+        local heir, home = call('LPOP', KEYS[3])
+        while heir do
+            home = call('GET', base .. 'a:' .. heir)
+            call('DEL', base .. 'a:' .. heir)
+            if heir == owner or home and call('EXISTS', home .. 'p') == 1 then
+                break
+            end
             heir = call('LPOP', KEYS[3])
         end
         if heir then
@@ -78,10 +84,9 @@ if not token then
         end
         if heir and heir ~= owner then
             left, note = tonumber(ARGV[7]), ''
-            local mailbox = base .. 'm:' .. heir
-            call('DEL', mailbox)
-            call('RPUSH', mailbox, write(heir, left + ARGV[4] * 1000, ARGV[4], name .. '\n'))
-            call('PEXPIRE', mailbox, left)
+            write(heir, left + ARGV[4] * 1000, ARGV[4], name .. '\n')
+            call('RPUSH', home, heir)
+            call('PEXPIRE', home, left)
             flag = '+'
         end
     end
@@ -97,8 +102,10 @@ if not token then
                 call('SETRANGE', KEYS[1], 0, '+')
             end
         end
-        call('SET', presence, 1, 'PX', ARGV[6])
-        call('PEXPIRE', KEYS[3], 4 * ARGV[6])  -- or dead waiters would be kept for ever
+        -- Who waits asks far more often than this; the dead must not be kept for ever.
+        call('SET', presence, ARGV[8], 'PX', 40 * ARGV[6])
+        call('PEXPIRE', KEYS[3], 40 * ARGV[6])
+        call('SET', ARGV[8] .. 'p', 1, 'PX', ARGV[6])
         return {left, note, 1}
     end
 end

@@ -12,11 +12,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from ...core.flow import Do, Flow, carried
+
 __all__ = [
     "Begin",
     "Command",
     "Script",
     "Talk",
+    "carried_out",
     "load",
     "one",
     "packer",
@@ -41,8 +44,8 @@ class Script(NamedTuple):
 
 @cache
 def load(name: str) -> Script:
-    """Return a script of the package's ``lua`` folder."""
-    text = files("django_distlock.backends").joinpath("lua", f"{name}.lua").read_text()
+    """Return a script of the ``lua`` folder beside this file."""
+    text = files(__package__).joinpath("lua", f"{name}.lua").read_text()
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -111,3 +114,12 @@ def run_all(script: Script, given: Sequence[tuple[Sequence[bytes], Sequence[Any]
         if isinstance(answer, Exception):
             raise answer
     return answers
+
+
+def carried_out(talk: Talk[T], ask: Callable[..., Any], limit: float) -> Flow[T]:
+    """Return a flow that sends what a talk yields by ``ask``, and sends the talk the answers."""
+
+    def carry(commands: Sequence[Command]) -> Flow[Any]:
+        return (yield Do(ask, (commands, limit)))
+
+    return carried(talk, carry)

@@ -11,14 +11,14 @@ released or renewed then, and a lock ends with its lease.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...core.values import Claim, Grant, Refusal
+from .commands import Command, Talk
 from .keys import Keys, index_of, keys_of
 from .records import Record, held_record, read, words_of
-from .scripted import PRESENCE, ms
-from .talks import Command, Talk
+from .scripts import PRESENCE, ms
 
 __all__ = ["Watched"]
 
@@ -29,6 +29,8 @@ HINT = 1000  # ms that a hint is kept for those who wait
 class Watched:
     """How the primitives are done by transactions."""
 
+    queues = False
+
     def __init__(self, base: str, retention: float) -> None:
         self._base = base
         self._retention = ms(math.ceil(retention))
@@ -37,8 +39,12 @@ class Watched:
         """Return the keys of a claim."""
         return keys_of(self._base, claim.key)
 
-    def acquire(self, claim: Claim, join: bool, *more: Command) -> Talk[Any]:
-        """Attempt once; with ``more`` commands after it their answers come along."""
+    def tag_of(self, claim: Claim) -> int:
+        """Return 0: nothing is told to one process only."""
+        return 0
+
+    def acquire(self, claim: Claim, home: bytes) -> Talk[Any]:
+        """Attempt once."""
         keys = self.keys(claim)
 
         def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
@@ -55,8 +61,7 @@ class Watched:
                 ("SADD", keys.index, keys.digest),
             ]
 
-        granted, others = yield from self._change(keys, decide, *more)
-        return [granted, *others] if more else granted
+        return self._change(keys, decide)
 
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
         """Return what an answer of `acquire` means: itself."""
@@ -69,7 +74,7 @@ class Watched:
     def release(self, claim: Claim) -> Talk[bool]:
         """Free the name, and add a hint if somebody waits."""
         keys = self.keys(claim)
-        hints = keys.base + b"h:" + keys.digest
+        hints = self.address(claim)
 
         def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
             if record is None or record.owner != claim.owner:
@@ -86,7 +91,7 @@ class Watched:
                 ]
             return left > 0, commands
 
-        released, _ = yield from self._change(keys, decide)
+        released = yield from self._change(keys, decide)
         return bool(released)
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
@@ -104,7 +109,7 @@ class Watched:
                 return False
             return True, [("PEXPIRE", keys.record, ms(claim.ttl) + record.retention)]
 
-        renewed, _ = yield from self._change(keys, decide)
+        renewed = yield from self._change(keys, decide)
         return bool(renewed)
 
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
@@ -122,23 +127,41 @@ class Watched:
                     return 0
                 return 1, [("SREM", keys.index, keys.digest)]
 
-            done, _ = yield from self._change(keys, decide)
+            done = yield from self._change(keys, decide)
             removed += done
         return removed
 
-    def wait(self, claim: Claim, seconds: float) -> list[Command]:
+    def listen(
+        self, claims: Iterable[Claim], home: bytes, seconds: float, *, known: bool
+    ) -> list[Command]:
         """Return the commands that say that somebody waits, and block until there is a hint."""
+        names = {claim.key: claim for claim in claims}
+        waits: list[Command] = []
+        for keys in map(self.keys, names.values()):
+            waits.append(("SET", keys.base + b"w:" + keys.digest, b"1", "PX", ms(2 * PRESENCE)))
+        hints = map(self.address, names.values())
+        return [*waits, ("BLPOP", *hints, f"{seconds:.3f}")]
+
+    def address(self, claim: Claim) -> bytes:
+        """Return what a hint for a claim is known by: its name's key."""
         keys = self.keys(claim)
-        return [
-            ("SET", keys.base + b"w:" + keys.digest, b"1", "PX", ms(2 * PRESENCE)),
-            ("BLPOP", keys.base + b"h:" + keys.digest, f"{seconds:.3f}"),
-        ]
+        return keys.base + b"h:" + keys.digest
+
+    def addressed(self, heard: Any) -> bytes:
+        """Return the address of what was heard."""
+        return bytes(heard[0])
+
+    def may_go_along(self, claim: Claim) -> bool:
+        """Return False: an attempt is more than one command."""
+        return False
+
+    def go_on(self, claim: Claim, home: bytes) -> Command:
+        raise NotImplementedError
 
     def _change(
         self,
         keys: Keys,
         decide: Callable[[Record | None, int, int, bool], Any],
-        *more: Command,
     ) -> Talk[Any]:
         """Read the record, and write what ``decide`` returns for it: (its answer, commands).
 
@@ -162,14 +185,14 @@ class Watched:
             now = int(seconds) * 1_000_000 + int(micros)
             decided = decide(record, left, now, bool(waiting))
             if not isinstance(decided, tuple):
-                return decided, []
+                return decided
             answer, commands = decided
-            answers = yield [("MULTI",), *commands, ("EXEC",), *more]
-            done = answers[len(commands) + 1]
-            _raise_first([*answers[1 : len(commands) + 1], done])  # refused before it began
+            answers = yield [("MULTI",), *commands, ("EXEC",)]
+            done = answers[-1]
+            _raise_first(answers[1:])  # refused before it began
             if done is not None:
                 _raise_first(done)
-                return answer, answers[len(commands) + 2 :]
+                return answer
         raise WatchError(f"others wrote the record each of {TRIES} times that it was read")
 
 

@@ -1,7 +1,7 @@
 """The technique with scripts: each primitive is one script on the server, and one round trip.
 
 Waiters queue in the server. Whoever releases makes the first of them that still lives the holder,
-for a short time, and drops that into his mailbox, where he blocks; he claims it by asking again.
+for a short time, and tells the mailbox of its process; the waiter claims the lock by asking again.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...core.values import Claim, Grant, Refusal
+from .commands import Command, Talk, load, run, run_all
 from .keys import index_of, keys_of, record_of, tag_of
 from .records import kept, long_note, short_owner, words_of
-from .talks import Command, Talk, load, run, run_all
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 
 SAFETY = 0.25  # seconds after which a waiter asks, as a dead holder wakes nobody
-PRESENCE = 0.5  # seconds without asking after which a waiter is taken to be dead
+PRESENCE = 0.5  # seconds without a word after which a process that waits is taken to be dead
 GRANT = 0.25  # seconds in which a lock that was handed over has to be claimed
 
 BATCH = 500  # claims that one script renews
 
-GO_ON = 2  # in the place of 1 for joining the queue: see redis_acquire.lua
+GO_ON = 2  # in the place of 1 for joining the queue: see acquire.lua
 
 TRIPS = 3  # round trips for which what is handed over is kept for its heir
 _PRESENCE, _GRANT = int(PRESENCE * 1000), int(GRANT * 1000)
@@ -39,15 +39,17 @@ def ms(seconds: float) -> int:
 class Scripted:
     """How the primitives are done by scripts."""
 
+    queues = True
+
     def __init__(self, base: str, retention: float, *, one_server: bool) -> None:
         self._base = base
         self._one_server = one_server
         self._retention = ms(math.ceil(retention))
         self._kept = kept(self._retention)
-        self._acquire = load("redis_acquire")
-        self._release = load("redis_release")
-        self._renew = load("redis_renew")
-        self._clean = load("redis_clean")
+        self._acquire = load("acquire")
+        self._release = load("release")
+        self._renew = load("renew")
+        self._clean = load("clean")
         self._trip = 0.0  # seconds of a round trip, where they were measured
         self._presence, self._grant = _PRESENCE, _GRANT
 
@@ -60,32 +62,39 @@ class Scripted:
         self._grant = max(_GRANT, ms(TRIPS * self._trip))
         self._presence = max(_PRESENCE, ms(SAFETY) + self._grant)
 
-    def acquire(self, claim: Claim, join: bool, *more: Command) -> Talk[Any]:
-        """Attempt once, and queue with ``join`` when another holds the name.
+    def tag_of(self, claim: Claim) -> int:
+        """Return the number of the hash tag that the mailboxes of a claim have to have."""
+        return 0 if self._one_server else tag_of(claim.key)
 
-        With ``more`` commands after it their answers come along.
+    def acquire(self, claim: Claim, home: bytes) -> Talk[Any]:
+        """Attempt once; when another holds the name, queue, unless ``home`` is empty.
+
+        ``home`` is the key of the mailbox where the claim is to be told of its turn.
         """
-        return run(self._acquire, *self._to_acquire(claim, join), more)
+        return run(self._acquire, *self._to_acquire(claim, home))
 
-    def acquire_at_once(self, claim: Claim, join: bool) -> bytes:
+    def acquire_at_once(self, claim: Claim, home: bytes) -> bytes:
         """Return the one command of `acquire`, packed, for a server that knows the script."""
         return b"%b%b%b%b" % (
-            _head(self._acquire.sha, 7, self._base, claim.key),
+            _head(self._acquire.sha, 8, self._base, claim.key),
             _owner(claim.owner),
             _note(claim.name, claim.note),
-            _rest(self._life(claim.ttl), self._kept, int(join), _PRESENCE, _GRANT),
+            _rest(self._life(claim.ttl), self._kept, int(home != b""), _PRESENCE, _GRANT, home),
         )
 
-    def _to_acquire(self, claim: Claim, join: int) -> tuple[Command, Command]:
+    def _to_acquire(
+        self, claim: Claim, home: bytes, *, go_on: bool = False
+    ) -> tuple[Command, Command]:
         keys = keys_of(self._base, claim.key)
         return (keys.record, keys.index, keys.queue), (
             short_owner(claim.owner),
             words_of(claim.name, claim.note),
             self._life(claim.ttl),
             self._kept,
-            int(join),
+            GO_ON if go_on else int(home != b""),
             self._presence,
             self._grant,
+            home,
         )
 
     def _life(self, ttl: float) -> int:
@@ -152,18 +161,35 @@ class Scripted:
         removed: int = yield from run(self._clean, (index, *records), (older, *digests))
         return removed
 
-    def wait(self, claim: Claim, seconds: float) -> list[Command]:
-        """Return the commands that block until the claim's mailbox has something.
+    def listen(
+        self, claims: Iterable[Claim], home: bytes, seconds: float, *, known: bool
+    ) -> list[Command]:
+        """Return the commands that block until a claim is told, and say that the process lives.
 
-        The next attempt goes along: the server makes it as soon as it is woken, which saves the way
-        there and back. It counts from when it was sent, so not with a ttl that is as short.
+        Unless that is ``known``, as it was said a moment ago.
         """
-        keys = keys_of(self._base, claim.key)
-        wait = ("BLPOP", keys.base + b"m:" + short_owner(claim.owner), f"{seconds:.3f}")
-        if claim.ttl < 4 * SAFETY:
-            return [wait]
-        keys_and_args = self._to_acquire(claim, GO_ON)
-        return [wait, ("EVALSHA", self._acquire.sha, 3, *keys_and_args[0], *keys_and_args[1])]
+        wait = ("BLPOP", home, f"{seconds:.3f}")
+        return [wait] if known else [("SET", home + b"p", b"1", "PX", self._presence), wait]
+
+    def address(self, claim: Claim) -> bytes:
+        """Return by what a claim is known in the mailbox."""
+        return short_owner(claim.owner)
+
+    def addressed(self, heard: Any) -> bytes:
+        """Return the address of what was heard."""
+        return bytes(heard[1])
+
+    def may_go_along(self, claim: Claim) -> bool:
+        """Return whether the next attempt may be sent along with a wait.
+
+        It counts from when it was sent, so not with a ttl that is as short.
+        """
+        return claim.ttl >= 4 * SAFETY
+
+    def go_on(self, claim: Claim, home: bytes) -> Command:
+        """Return the next attempt of a claim that is queued; nothing if it has withdrawn since."""
+        keys, args = self._to_acquire(claim, home, go_on=True)
+        return ("EVALSHA", self._acquire.sha, len(keys), *keys, *args)
 
 
 def _words(*words: bytes | str | int) -> bytes:

@@ -1,4 +1,4 @@
-"""A thread's connection, read without redis-py when its parser is that of hiredis."""
+"""A connection of a thread's, with each of redis-py's parsers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import hiredis
 import pytest
-import redis
 from redis import exceptions as kinds
 
+from django_distlock.backends.redis.connection import Connection
 from django_distlock.backends.redis.location import locate
-from django_distlock.backends.redis.wires import Wire
 from tests.servers import Redis
 
 PARSERS = {"hiredis": "_HiredisParser", "python": "_RESP2Parser"}
@@ -26,16 +24,16 @@ def parser(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def to(parser: str) -> Iterator[Callable[[int], Wire]]:
+def to(parser: str) -> Iterator[Callable[[int], Connection]]:
     """Give a function that returns a wire to a port, with one of redis-py's parsers."""
-    made: list[Wire] = []
+    made: list[Connection] = []
 
-    def make(port: int) -> Wire:
-        wire = Wire(locate("test", f"redis://127.0.0.1:{port}/0", {}), 5.0)
+    def make(port: int) -> Connection:
+        wire = Connection(locate("test", f"redis://127.0.0.1:{port}/0", {}), 5.0)
         from redis import connection
 
         kind: Any = connection
-        wire._connection = kind.Connection(
+        wire._redis = kind.Connection(
             host="127.0.0.1",
             port=port,
             protocol=2,
@@ -51,28 +49,11 @@ def to(parser: str) -> Iterator[Callable[[int], Wire]]:
 
 
 @pytest.fixture
-def wire(server: Redis, to: Callable[[int], Wire]) -> Wire:
+def wire(server: Redis, to: Callable[[int], Connection]) -> Connection:
     return to(server.port)
 
 
-def test_redis_py_is_passed_by_where_the_parser_is_hiredis(wire: Wire, parser: str) -> None:
-    assert not wire.direct
-    assert wire.ask(("PING",), 5.0) == b"PONG"
-    # Seen with redis-py 8.1 and hiredis 3.5: if this fails with others, only speed is lost.
-    assert wire.direct is (parser == "hiredis"), (redis.__version__, hiredis.__version__)
-    wire.drop()
-    assert not wire.direct
-    assert wire.ask(("PING",), 5.0) == b"PONG"
-
-
-def test_a_connection_of_the_backend_is_read_directly(server: Redis) -> None:
-    wire = Wire(locate("test", server.url(), {}), 5.0)
-    assert wire.ask(("PING",), 5.0) == b"PONG"
-    assert wire.direct
-    wire.drop()
-
-
-def test_an_error_of_the_server_is_raised_and_leaves_the_connection_open(wire: Wire) -> None:
+def test_an_error_of_the_server_is_raised_and_closes_nothing(wire: Connection) -> None:
     me = wire.ask(("CLIENT", "ID"), 5.0)
     with pytest.raises(kinds.NoScriptError):
         wire.ask(("EVALSHA", "0" * 40, 0), 5.0)
@@ -82,28 +63,28 @@ def test_an_error_of_the_server_is_raised_and_leaves_the_connection_open(wire: W
     assert wire.ask(("CLIENT", "ID"), 5.0) == me
 
 
-def test_an_answer_that_comes_in_many_pieces(wire: Wire) -> None:
+def test_an_answer_that_comes_in_many_pieces(wire: Connection) -> None:
     text = "x" * 3_000_000
     assert wire.ask_all((("ECHO", text), ("ECHO", "y")), 5.0) == [text.encode(), b"y"]
 
 
-def test_no_answer_in_time(server: Redis, wire: Wire) -> None:
+def test_no_answer_in_time(server: Redis, wire: Connection) -> None:
     me = wire.ask(("CLIENT", "ID"), 5.0)
     with pytest.raises(kinds.TimeoutError):
         wire.ask(("BLPOP", "nobody writes here", 0), 0.05)
-    assert not wire.direct
+    assert not wire._redis.is_connected
     # Nothing of the answer is left for the next command.
     assert wire.ask(("CLIENT", "ID"), 5.0) > me
 
 
-def test_a_limit_counts_for_its_own_command(wire: Wire) -> None:
+def test_a_limit_counts_for_its_own_command(wire: Connection) -> None:
     assert wire.ask(("PING",), 0.05) == b"PONG"
     assert wire.ask(("BLPOP", "nobody writes here", 0.15), 5.0) is None
     with pytest.raises(kinds.TimeoutError):
         wire.ask(("BLPOP", "nobody writes here", 5), 0.05)
 
 
-def test_the_server_closes_the_connection(server: Redis, wire: Wire) -> None:
+def test_the_server_closes_the_connection(server: Redis, wire: Connection) -> None:
     me = wire.ask(("CLIENT", "ID"), 5.0)
     server.execute("CLIENT", "KILL", "ID", str(me))
     with pytest.raises(kinds.ConnectionError):
@@ -113,21 +94,21 @@ def test_the_server_closes_the_connection(server: Redis, wire: Wire) -> None:
 
 @pytest.mark.parametrize("said", [b"-LOADING Redis is loading\r\n", b"*1\r\n-LOADING it is\r\n"])
 def test_what_redis_py_takes_for_the_end_of_a_connection(
-    to: Callable[[int], Wire], said: bytes
+    to: Callable[[int], Connection], said: bytes
 ) -> None:
     with _server(said) as port:
         wire = to(port)
         with pytest.raises(kinds.BusyLoadingError):
             wire.ask(("PING",), 5.0)
-        assert not wire._connection.is_connected
+        assert not wire._redis.is_connected
 
 
-def test_what_is_no_answer_ends_the_connection(to: Callable[[int], Wire]) -> None:
+def test_what_is_no_answer_ends_the_connection(to: Callable[[int], Connection]) -> None:
     with _server(b"?what\r\n") as port:
         wire = to(port)
         with pytest.raises(kinds.InvalidResponse):
             wire.ask(("PING",), 5.0)
-        assert not wire._connection.is_connected
+        assert not wire._redis.is_connected
 
 
 @contextmanager

@@ -1,0 +1,278 @@
+"""Locks in Redis or Valkey: one server, the master of some replicas, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+from django.core.checks import CheckMessage
+
+from ...conf import AliasConf, OptionSpec
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.loops import PerLoop
+from ...core.values import Claim, Grant, Refusal
+from ..base import BaseLockBackend
+from . import checks, errors, options
+from .aclient import AsyncClient, AsyncNodeClient
+from .client import Client, NodeClient
+from .cluster import AsyncClusterClient, ClusterClient
+from .commands import Begin
+from .inspect import Looking
+from .location import locate, require_redis
+from .replicas import replicated
+from .scripts import Scripted
+from .transactions import Watched
+from .waiting import Answer, LoopMailbox, LoopMailboxes, ThreadMailbox, ThreadMailboxes
+
+__all__ = ["RedisBackend"]
+
+AT_ONCE = 32_000  # claims that are renewed in one round trip
+MAX_CONNECTIONS = 50  # of a process, and of each event loop, to one server
+
+
+class RedisBackend(Looking):
+    """Locks in Redis or Valkey, by scripts of one round trip, with a queue in the server.
+
+    LOCATION is an alias of CACHES, by default ``"default"``, of django-redis or of Django's own
+    cache, whose connection settings, KEY_PREFIX and VERSION count here too; or a URL:
+    ``redis://``, ``rediss://`` (TLS) or ``unix://``. OPTIONS: ``COMMAND_TIMEOUT``, the seconds (5)
+    after which a command without an answer counts as failed; ``SCRIPTING``, False where scripts are
+    forbidden; ``WAIT_REPLICAS``, how many replicas (0) have to have a grant before it counts;
+    ``SENTINELS``, a list of (host, port), with the service's name as the host of the URL, and
+    ``SENTINEL_KWARGS``, what to connect to them with; ``CLUSTER``, True for a cluster, of which
+    LOCATION is the URL of a node or a list of them; ``MAX_CONNECTIONS`` of a process, and of each
+    event loop, to one server (50); ``CONNECTION``, what redis-py's connections are made with
+    besides: ``credential_provider``, ``username``, ``password``, ``client_name``, ``ssl_...``.
+    """
+
+    queues = fair = notifies = counts_waiters = cleans = native_async = uncancellable = True
+    # Whoever does not wait at all asks once, and does not queue.
+    min_attempt_timeout = 0.0
+    # Until then the mailbox asks for one of each name.
+    queue_limit = 5.0
+    poll = (0.02, 0.1)
+    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
+
+    def __init__(self, alias: str, conf: AliasConf) -> None:
+        super().__init__(alias, conf)
+        options.check_together(alias, self.opts)
+        require_redis(alias)
+        from redis import exceptions as kinds
+
+        self._unknown, self._cut_off = kinds.NoScriptError, kinds.ConnectionError
+        self.store_errors = (kinds.RedisError,)
+        self.located = place = locate(alias, conf.location, self.opts)
+        limit, most = self.command_timeout, self.opts.get("MAX_CONNECTIONS", MAX_CONNECTIONS)
+        self._clients: Client = (ClusterClient if place.nodes else NodeClient)(place, limit, most)
+        self._aclients: AsyncClient = (AsyncClusterClient if place.nodes else AsyncNodeClient)(
+            place, limit, most
+        )
+        self._way: Scripted | Watched
+        self._scripted: Scripted | None = None
+        if self.opts.get("SCRIPTING", True):
+            self._way = self._scripted = Scripted(
+                place.base, conf.retention, one_server=not place.nodes
+            )
+        else:
+            self._way = Watched(place.base, conf.retention)
+            self.queues = self.fair = self.counts_waiters = False
+        self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
+        # One server and scripts: then a primitive is one command, and needs no talk.
+        self._direct: tuple[Scripted, NodeClient, AsyncNodeClient] | None = None
+        node, anode = self._clients, self._aclients
+        if self._scripted and isinstance(node, NodeClient) and isinstance(anode, AsyncNodeClient):
+            self._direct = self._scripted, node, anode
+        self._mailboxes = ThreadMailboxes(self._mailbox, place.base)
+        self._loops = PerLoop(lambda: LoopMailboxes(self._loop_mailbox, place.base))
+        self._queued: dict[str, float] = {}  # owners that stand in the queue, and since when
+
+    def _mailbox(self, home: bytes) -> ThreadMailbox:
+        along = not self._replicas
+        return ThreadMailbox(self._way, home, self.clock, self._clients, along=along)
+
+    def _loop_mailbox(self, home: bytes) -> LoopMailbox:
+        return LoopMailbox(
+            self._way,
+            home,
+            self.clock,
+            self._aclients,
+            along=not self._replicas,
+            patience=self.command_timeout,
+        )
+
+    # -- primitives ------------------------------------------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
+        patience = self._patience(limit)
+        home = self._mailboxes.of(self._way.tag_of(claim)).home if limit > 0 else b""
+        if self._direct is not None and not self._replicas:
+            way, client, _ = self._direct
+            try:
+                answer = client.ask(way.acquire_at_once(claim, home), patience)
+            except self._unknown:  # hardly ever
+                answer = self._clients.converse(self._attempt(claim, home, patience), patience)
+        else:
+            answer = self._clients.converse(self._attempt(claim, home, patience), patience)
+        return self._answered(claim, answer)
+
+    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        """Attempt as `try_acquire`, on the event loop."""
+        patience = self._patience(limit)
+        home = b""
+        if limit > 0:
+            boxes = self._loops.found() or await self._loops.mine()
+            home = boxes.of(self._way.tag_of(claim)).home
+        if self._direct is not None and not self._replicas:
+            way, _, client = self._direct
+            try:
+                answer = await client.ask_packed(way.acquire_at_once(claim, home), patience)
+            except self._unknown:
+                begin = self._attempt(claim, home, patience)
+                answer = await self._aclients.converse(begin, patience)
+        else:
+            begin = self._attempt(claim, home, patience)
+            answer = await self._aclients.converse(begin, patience)
+        return self._answered(claim, answer)
+
+    def _attempt(self, claim: Claim, home: bytes, patience: float) -> Begin[Any]:
+        if self._replicas:
+            return lambda: replicated(self._way, claim, home, self._replicas, patience)
+        return lambda: self._way.acquire(claim, home)
+
+    def _patience(self, limit: float) -> float:
+        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
+
+    def _answered(self, claim: Claim, answer: Any) -> Grant | Refusal:
+        meant = self._way.understand(claim, answer)
+        if isinstance(meant, Grant):
+            self._queued.pop(claim.owner, None)
+        elif meant.queue and self.queues:
+            self._queued.setdefault(claim.owner, self.clock())
+        return meant
+
+    def renew(self, claim: Claim) -> bool:
+        return self._clients.converse(lambda: self._way.renew([claim]), self.command_timeout)[0]
+
+    async def arenew(self, claim: Claim) -> bool:
+        """Renew as `renew`, on the event loop."""
+        answers = await self._aclients.converse(
+            lambda: self._way.renew([claim]), self.command_timeout
+        )
+        return answers[0]
+
+    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        """Renew thousands in one round trip; one after the other without scripts."""
+        ours: list[bool] = []
+        for start in range(0, len(claims), AT_ONCE):
+            some = claims[start : start + AT_ONCE]
+            ours += self._clients.converse(
+                lambda some=some: self._way.renew(some),  # type: ignore[misc]
+                self.command_timeout,
+            )
+        return ours
+
+    def release(self, claim: Claim) -> bool:
+        # Sent before all else: others wait for it.
+        try:
+            return self._release_once(claim)
+        except self._cut_off:
+            self._release_once(claim)
+            return True  # else it was freed by the first one, whose answer was lost
+        finally:
+            self._queued.pop(claim.owner, None)
+
+    def _release_once(self, claim: Claim) -> bool:
+        limit = self.command_timeout
+        if self._direct is not None:
+            way, client, _ = self._direct
+            try:
+                return bool(client.ask(way.release_at_once(claim), limit, resend=False) == 1)
+            except self._unknown:
+                pass
+        return self._clients.converse(lambda: self._way.release(claim), limit, resend=False)
+
+    async def arelease(self, claim: Claim) -> bool:
+        """Release as `release`, on the event loop."""
+        try:
+            return await self._arelease_once(claim)
+        except self._cut_off:
+            await self._arelease_once(claim)
+            return True
+        finally:
+            self._queued.pop(claim.owner, None)
+
+    async def _arelease_once(self, claim: Claim) -> bool:
+        limit = self.command_timeout
+        if self._direct is not None:
+            way, _, client = self._direct
+            try:
+                packed = way.release_at_once(claim)
+                return bool(await client.ask_packed(packed, limit, resend=False) == 1)
+            except self._unknown:
+                pass
+        return await self._aclients.converse(lambda: self._way.release(claim), limit, resend=False)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def is_queued(self, claim: Claim) -> bool:
+        """Return whether a claim that was refused stands in the server's queue."""
+        return claim.owner in self._queued
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
+        """Wait until the process's mailbox is told of the claim."""
+        mailbox = self._mailboxes.of(self._way.tag_of(claim))
+        since = self._queued.get(claim.owner, 0.0)
+        return self._woken(claim, mailbox.wait(claim, since, limit, self._spare(left)))
+
+    async def aqueue(
+        self, claim: Claim, limit: float, left: float | None
+    ) -> Grant | Refusal | bool:
+        """Wait as `queue`, for the loop's mailbox."""
+        boxes = self._loops.found() or await self._loops.mine()
+        mailbox = boxes.of(self._way.tag_of(claim))
+        since = self._queued.get(claim.owner, 0.0)
+        return self._woken(claim, await mailbox.wait(claim, since, limit))
+
+    def _spare(self, left: float | None) -> float:
+        """Return how long the server may take to answer, with so many seconds to wait."""
+        spare = self.command_timeout if left is None else max(left, MIN_ATTEMPT_TIMEOUT)
+        return min(spare, self.command_timeout)
+
+    def _woken(self, claim: Claim, told: Answer) -> Grant | Refusal | bool:
+        if isinstance(told, Grant):
+            self._queued.pop(claim.owner, None)
+        return told
+
+    # -- for the layers above ----------------------------------------------------------------------
+
+    def is_conflict(self, error: Exception) -> bool:
+        """Return whether the store asks to try again in a moment."""
+        return errors.is_conflict(error)
+
+    def is_passing(self, error: Exception) -> bool:
+        """Return whether Sentinel or the cluster may have another server take over."""
+        return bool(self.located.nodes or self.located.sentinel) and errors.is_passing(error)
+
+    def remedy(self, error: Exception) -> str:
+        return errors.remedy(error, self.located.shown)
+
+    def check(self) -> list[CheckMessage]:
+        return checks.check_ignored(self.alias, [self.located])
+
+    def check_deploy(self) -> list[CheckMessage]:
+        return checks.check_deploy(self.alias, self.located, self._clients)
+
+    def cleaned_with(self) -> Hashable:
+        return ("redis", self.located.shown, self.located.base)
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses now; those who come later open theirs anew."""
+        self._clients.close_idle()
+        self._aclients.close_idle()
+
+    def close(self) -> None:
+        super().close()
+        self._loops.close()
+        self._clients.close()
+        self._aclients.close()

@@ -1,0 +1,194 @@
+"""Asking a Redis from threads: they share the connections of the process.
+
+A connection is lent for one question, or to whoever reads the process's mailbox. So whoever asks
+while another one waits, the handler of a signal on the same thread too, gets another one. Every
+command of ours may be sent twice, as it is done for one owner only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from ...core import flow
+from ...core.fork import after_fork, park
+from ...core.threads import Place as Room
+from ...core.threads import Places
+from .commands import Begin, Command, carried_out
+from .connection import Connection
+from .location import Place
+
+__all__ = ["EAGER", "GROWTH", "IDLE", "STALE", "Client", "NodeClient"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+EAGER = 4  # connections that are opened as soon as they are wanted
+GROWTH = 0.1  # seconds after which, where all are in use, one more is opened
+IDLE = 60.0  # seconds without use after which a connection is closed
+STALE = 1.0  # seconds at most that an answer is waited for on a connection that was idle
+
+
+class Client(Protocol):
+    """What the backend asks its Redis through, from threads."""
+
+    def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:
+        """Send a command and return its answer, or raise an error of redis-py."""
+
+    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read the answers; an error in an answer is one of them."""
+
+    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        """Carry out a talk; each of its steps may take ``limit`` seconds.
+
+        With ``resend`` it is begun once more on a connection that turned out to be closed.
+        """
+
+    def node_of(self, key: bytes, limit: float) -> NodeClient:
+        """Return the client of the server that has a key."""
+
+    def nodes(self, limit: float) -> list[NodeClient]:
+        """Return the client of each server that takes writes."""
+
+    def close_idle(self) -> None:
+        """Close what no thread uses now."""
+
+    def close(self) -> None:
+        """Close what all threads have open."""
+
+
+class NodeClient:
+    """Connections to one Redis, ``most`` at a time, each lent to one thread at a time."""
+
+    def __init__(self, place: Place, limit: float, most: int) -> None:
+        from redis import exceptions
+
+        self._cut_off, self._read_only = exceptions.ConnectionError, exceptions.ReadOnlyError
+        self._overdue = exceptions.TimeoutError
+        self._again = (self._cut_off, self._read_only, self._overdue)
+        self.place = place
+        self._limit, self._most = limit, most
+        self._reset()
+        after_fork(self._forget_parent)
+
+    def _reset(self) -> None:
+        self._idle: deque[tuple[Connection, Room]] = deque()
+        self._rooms = Places(self._most)
+        self._gates: deque[threading.Lock] = deque()
+        self._grown = 0.0
+        self._closed = False
+
+    def _forget_parent(self) -> None:
+        park(self._idle)
+        self._reset()
+
+    def lend(self, limit: float) -> tuple[Connection, Room]:
+        """Return a connection that nobody else uses until it is given back: the one used last."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        if len(self._rooms) < EAGER and (room := self._rooms.take()) is not None:
+            return Connection(self.place, self._limit), room
+        began = monotonic()
+        while (left := began + limit - monotonic()) > 0:
+            if (lent := self._returned(min(left, GROWTH))) is not None:
+                return lent
+            now = monotonic()
+            if now - self._grown >= GROWTH and (room := self._rooms.take()) is not None:
+                self._grown = now
+                return Connection(self.place, self._limit), room
+        raise self._overdue(f"all {self._most} connections (MAX_CONNECTIONS) were in use")
+
+    def _returned(self, seconds: float) -> tuple[Connection, Room] | None:
+        """Wait for a connection to be given back."""
+        gate = threading.Lock()
+        gate.acquire()
+        end = monotonic() + seconds
+        while (left := end - monotonic()) > 0:
+            self._gates.append(gate)
+            try:
+                return self._idle.pop()  # given back before the gate was there
+            except IndexError:
+                gate.acquire(timeout=left)
+            finally:
+                with suppress(ValueError):
+                    self._gates.remove(gate)
+            with suppress(IndexError):
+                return self._idle.pop()
+        return None
+
+    def give_back(self, lent: tuple[Connection, Room]) -> None:
+        """Let others have a connection."""
+        if self._closed:
+            lent[0].drop()
+            self._rooms.release(lent[1])
+            return
+        self._idle.append(lent)
+        if self._gates:
+            with suppress(IndexError, RuntimeError):  # another one opened it
+                self._gates.popleft().release()
+        # The one that was not needed for longest lies at the other end.
+        with suppress(IndexError):  # another thread took it
+            if self._idle[0][0].idle_for() > IDLE:
+                self._end(self._idle.popleft())
+
+    def _end(self, lent: tuple[Connection, Room]) -> None:
+        lent[0].drop()
+        self._rooms.release(lent[1])
+
+    def ask(self, command: Command | bytes, limit: float, *, resend: bool = True) -> Any:
+        return self._carry(Connection.ask, command, limit, resend)
+
+    def ask_all(
+        self, commands: Sequence[Command], limit: float, *, resend: bool = True
+    ) -> list[Any]:
+        return self._carry(Connection.ask_all, commands, limit, resend)
+
+    def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
+        return self._carry(_talk, begin, limit, resend)
+
+    def _carry(
+        self, way: Callable[[Connection, S, float], T], what: S, limit: float, resend: bool
+    ) -> T:
+        lent = self.lend(limit)
+        connection = lent[0]
+        try:
+            # One that was idle may have been forgotten by what stands between, which says nothing.
+            stale = connection.is_stale()
+            first = min(limit / 2, STALE) if stale else limit
+            try:
+                return way(connection, what, first)
+            except self._again as error:
+                if isinstance(error, self._read_only):
+                    pass  # it was the master once: the name may lead to another by now
+                elif isinstance(error, self._overdue) and not stale:
+                    raise
+                elif not resend:
+                    raise self._cut_off(str(error)) from error
+            return way(connection, what, limit - first if stale else limit)
+        finally:
+            self.give_back(lent)
+
+    def node_of(self, key: bytes, limit: float) -> NodeClient:
+        return self
+
+    def nodes(self, limit: float) -> list[NodeClient]:
+        return [self]
+
+    def close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._end(self._idle.pop())
+
+    def close(self) -> None:
+        self._closed = True
+        self.close_idle()
+
+
+def _talk(connection: Connection, begin: Begin[T], limit: float) -> T:
+    return flow.run(carried_out(begin(), connection.ask_all, limit))

@@ -1,0 +1,316 @@
+"""One connection to one Redis, on redis-py's: for a thread, and for a task of an event loop.
+
+Commands are packed once and sent below redis-py's calls for single commands, which cost several
+times as much. An error that the server answers with is an answer here; what is raised is what
+happened to the connection, which is closed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from .commands import Command, packer
+from .location import Place
+
+__all__ = ["FRESH", "AsyncConnection", "Connection"]
+
+FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
+
+
+def _sound(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        try:
+            raise answer
+        finally:
+            del answer  # or the error would keep itself alive by its traceback
+    return answer
+
+
+class Connection:
+    """One connection to one Redis, used by one thread at a time."""
+
+    def __init__(self, place: Place, limit: float) -> None:
+        from redis import exceptions
+
+        self._place = place
+        self._said, self._failed = exceptions.ResponseError, exceptions.RedisError
+        self._redis = place.connection(limit)
+        self.pack = packer(self._redis)
+        self._limit = limit
+        self._used = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected, as far as is known here."""
+        return bool(self._redis.is_connected)
+
+    def ask(self, command: Command | bytes, limit: float) -> Any:
+        """Send a command, which may be packed already; return its answer, or raise it."""
+        try:
+            packed = command if isinstance(command, bytes) else self.pack((command,))
+            self._send(packed, limit)
+            answer = self._answer()
+        except BaseException:
+            self.drop()  # an interruption, too, leaves an answer that nobody reads
+            raise
+        return _sound(answer)
+
+    def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read all answers."""
+        try:
+            self.send(commands, limit)
+            return [self._answer() for _ in commands]
+        except BaseException:
+            self.drop()
+            raise
+
+    def send(self, commands: Sequence[Command], limit: float) -> None:
+        """Send commands; whoever does not receive all their answers is to drop the connection."""
+        self._send(self.pack(commands), limit)
+
+    def _send(self, packed: bytes, limit: float) -> None:
+        now = monotonic()
+        if now - self._used > FRESH:
+            self._look()
+        self._used = now
+        if not self._redis.is_connected:
+            self.open(limit)
+        elif limit != self._limit:
+            self.limit_to(limit)
+        self.write(packed)
+
+    def write(self, packed: bytes) -> None:
+        """Send commands that are packed, over a connection that is open."""
+        self._redis.send_packed_command([packed], check_health=False)
+
+    def read(self, limit: float) -> Any:
+        """Return the next answer if it comes in time; else raise TimeoutError, and stay open."""
+        try:
+            if limit == self._limit:
+                return self._redis.read_response(disconnect_on_error=False)
+            return self._redis.read_response(timeout=limit, disconnect_on_error=False)
+        except self._said as error:
+            return error
+
+    def _look(self) -> None:
+        """Close a connection that the server has closed, or that has what nobody waited for."""
+        if not self._redis.is_connected:
+            return
+        try:
+            dirty = self._redis.can_read(0)
+        except self._failed:
+            dirty = True
+        if dirty:
+            self.drop()
+        self._limit = 0.0  # looking may have changed the socket's
+
+    def open(self, limit: float) -> None:
+        """Connect."""
+        self._limit = limit
+        self._redis.socket_timeout = self._redis.socket_connect_timeout = limit
+        self._place.direct(self._redis, limit)
+        self._redis.connect()
+
+    def limit_to(self, limit: float) -> None:
+        """Wait so long, from now on, for each step of sending and receiving."""
+        self._limit = limit
+        self._redis.update_current_socket_timeout(limit)
+
+    def receive(self, limit: float) -> Any:
+        """Return the next answer; ``limit`` counts for each step of it."""
+        if limit != self._limit:
+            self.limit_to(limit)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            return self._redis.read_response()
+        except self._said as error:
+            if self._place.was_demoted(error):
+                self.drop()
+            return error
+
+    def is_stale(self) -> bool:
+        """Return whether what stands between may have forgotten it, so that silence says little."""
+        return self._redis.is_connected and monotonic() - self._used > FRESH
+
+    def idle_for(self) -> float:
+        """Return the seconds since its last use."""
+        return monotonic() - self._used
+
+    def drop(self) -> None:
+        """Close the connection; the next command opens it again."""
+        self._redis.disconnect()
+
+
+class AsyncConnection:
+    """One connection to one Redis, used by one task at a time.
+
+    A cancellation does not end a question that was sent: its answer is read, and then the task is
+    to call `end`, which raises the cancellation.
+    """
+
+    def __init__(self, place: Place, limit: float) -> None:
+        from redis import exceptions
+
+        self._place, self._limit = place, limit
+        self._said, self._overdue = exceptions.ResponseError, exceptions.TimeoutError
+        self._cut_off = exceptions.ConnectionError
+        self._redis = place.aconnection(limit)
+        self.pack = packer(self._redis)
+        self._used = 0.0
+        self._loop = asyncio.get_running_loop()
+        # One timer for many questions: it is only looked at when it is due.
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: float | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._cancelled: tuple[Any, ...] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected, as far as is known here."""
+        return bool(self._redis.is_connected)
+
+    async def ask(self, packed: bytes, limit: float) -> Any:
+        """Send a command that is packed already; return its answer, or raise it."""
+        try:
+            await self._send(packed, limit)
+            answer = await self._receive(to_the_end=True)
+        except BaseException as error:
+            await self._failed(error, limit)
+            raise
+        self._deadline = None
+        return _sound(answer)
+
+    async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
+        """Send all commands, then read all answers, in ``limit`` seconds."""
+        try:
+            await self._send(self.pack(commands), limit)
+            answers = [await self._receive(to_the_end=True) for _ in commands]
+        except BaseException as error:
+            await self._failed(error, limit)
+            raise
+        self._deadline = None
+        return answers
+
+    async def send(self, commands: Sequence[Command], limit: float) -> None:
+        """Send commands, whose answers have to be received, all of them."""
+        try:
+            await self._send(self.pack(commands), limit)
+        except BaseException as error:
+            await self._failed(error, limit)
+            raise
+        self._deadline = None
+
+    async def receive(self, limit: float) -> Any:
+        """Return the next answer; a cancellation ends that at once."""
+        self._limit_to(limit)
+        try:
+            answer = await self._receive(to_the_end=False)
+        except BaseException as error:
+            await self._failed(error, limit)
+            raise
+        self._deadline = None
+        return answer
+
+    async def _send(self, packed: bytes, limit: float) -> None:
+        redis = self._redis
+        # Closed by the server meanwhile, or with an answer that nobody waited for.
+        if redis.is_connected and await redis.can_read():
+            await self.drop()
+        self._used = monotonic()
+        if not redis.is_connected:
+            await self.open(limit)
+        self._limit_to(limit)
+        await self.write(packed)
+
+    async def open(self, limit: float) -> None:
+        """Connect."""
+        async with asyncio.timeout(limit):
+            await self._place.adirect(self._redis, self._limit)
+            await self._redis.connect()
+
+    async def write(self, packed: bytes) -> None:
+        """Send commands that are packed, over a connection that is open."""
+        try:
+            await self._redis.send_packed_command([packed], check_health=False)
+        except AttributeError as error:  # Python 3.12.1, of a transport that the server has closed
+            raise self._cut_off("the server has closed the connection") from error
+
+    async def read(self, limit: float) -> Any:
+        """Return the next answer if it comes in time; else raise TimeoutError, and stay open."""
+        try:
+            answer = await self._redis.read_response(timeout=limit, disconnect_on_error=False)
+        except self._said as error:
+            return error
+        if answer is None:  # redis-py's word for it; no question of Redlock's has this answer
+            raise TimeoutError
+        return answer
+
+    async def _receive(self, *, to_the_end: bool) -> Any:
+        while True:
+            try:
+                return await self._redis.read_response(disconnect_on_error=False)
+            except self._said as error:
+                if self._place.was_demoted(error):
+                    await self.drop()
+                return error
+            except asyncio.CancelledError as error:
+                if not to_the_end:
+                    raise
+                self._cancelled = error.args  # by which anyio knows its scopes
+
+    async def _failed(self, error: BaseException, limit: float) -> None:
+        """Close the connection; raise what the end of the time made of it."""
+        late = self._deadline is not None and self._loop.time() >= self._deadline
+        self._deadline = None
+        await self.drop()
+        if isinstance(error, TimeoutError) or (late and isinstance(error, Exception)):
+            raise self._overdue(f"no answer within {limit:g} s") from error
+
+    def _limit_to(self, limit: float) -> None:
+        """Have the connection be closed when there is no answer in time."""
+        self._deadline = self._loop.time() + limit
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._due)
+        else:
+            self._closing = self._loop.create_task(self.drop())  # what ends the reading
+
+    def end(self) -> None:
+        """Raise the cancellation that came while a question was asked, if one did."""
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None:
+            raise asyncio.CancelledError(*cancelled)
+
+    def is_stale(self) -> bool:
+        """Return whether what stands between may have forgotten it, so that silence says little."""
+        return self._redis.is_connected and monotonic() - self._used > FRESH
+
+    def idle_for(self) -> float:
+        """Return the seconds since its last use."""
+        return monotonic() - self._used
+
+    async def drop(self) -> None:
+        """Close the connection; the next command opens it again."""
+        await self._redis.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close the connection and see it closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with suppress(OSError, asyncio.TimeoutError):
+            await self._redis.disconnect()
