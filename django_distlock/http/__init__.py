@@ -8,15 +8,19 @@ from __future__ import annotations
 from ..exceptions import InvalidLockBackendError
 from .clients import Full, Http
 from .messages import Answer, Endpoint, HttpError, Request, parse_endpoint
+from .steps import Ask, Open, Read
 from .streams import AsyncStream, Stream
 
 __all__ = [
     "Answer",
+    "Ask",
     "AsyncStream",
     "Endpoint",
     "Full",
     "Http",
     "HttpError",
+    "Open",
+    "Read",
     "Request",
     "Stream",
     "parse_endpoint",

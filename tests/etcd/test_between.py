@@ -28,7 +28,7 @@ def meddled(backend: EtcdBackend, meddle: Callable[[str], None]) -> AbstractCont
     def tell(question: Question) -> None:
         meddle(question.path.rpartition("/")[2])
 
-    return meddling(backend._asker, "_ask", tell)
+    return meddling(backend._asker, "attempts", tell)
 
 
 def lasting(mine: Claim, ttl: float) -> Claim:

@@ -38,7 +38,7 @@ def ask(backend: ZooKeeperBackend, kind: str, *words: Any) -> Any:
         (answer,) = yield [getattr(kinds(), kind)(*words)]
         return answer
 
-    return backend._run(talk, 10.0)
+    return backend.do(talk, 10.0)
 
 
 def line(backend: ZooKeeperBackend, name: str) -> list[str]:

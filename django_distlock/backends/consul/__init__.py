@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 import typing
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.flow import MIN_ATTEMPT_TIMEOUT, Flow
 from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import UnsupportedOperationError
-from ...http import Http, HttpError, require_h11
-from ..base import BaseLockBackend
+from ...http import Ask, Http, HttpError, Request, require_h11
+from ..flows import FlowBackend
 from . import checks, errors, inspect, options
-from .calls import Api, ConsulError, Rest, Standby, Step, Talk
+from .calls import Api, ConsulError, Step, Talk
 from .holds import Ways
 from .protocol import Protocol
 from .records import folder
@@ -26,8 +25,6 @@ from .sessions import Sessions
 from .sights import Sights
 
 __all__ = ["ConsulBackend", "Sequencer", "sequencer"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class Sequencer:
     session: str
 
 
-class ConsulBackend(BaseLockBackend):
+class ConsulBackend(FlowBackend):
     """Locks in Consul's key-value store, each held by a session.
 
     LOCATION is the URL of an agent, by default ``"http://127.0.0.1:8500"``, or a list of them, of
@@ -55,13 +52,11 @@ class ConsulBackend(BaseLockBackend):
     ``CA_FILE``, ``CERT_FILE`` and ``KEY_FILE`` for TLS.
     """
 
-    queues = fair = notifies = counts_waiters = cleans = native_async = True
-    # Whoever does not wait at all asks once, and does not stand in line.
-    min_attempt_timeout = 0.0
+    queues = fair = notifies = counts_waiters = cleans = True
     poll = (0.02, 0.25)
     longest_ttl = options.LONGEST_TTL
     store_errors = (HttpError, ConsulError)
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
+    options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -91,104 +86,41 @@ class ConsulBackend(BaseLockBackend):
         sights = Sights(self.clock)
         self._protocol = Protocol(self._api, self._folder, ways, self._sessions, sights, self.clock)
 
-    # -- talking -----------------------------------------------------------------------------------
+    # -- operations ------------------------------------------------------------------------------
 
-    def _converse(self, talk: Talk[T], limit: float) -> T:
-        """Carry out the steps of ``talk`` in this thread, in ``limit`` seconds."""
-        end = time.monotonic() + limit
-        resume: Callable[..., Step] = talk.send
-        answer: object = None
-        try:
-            while True:
-                try:
-                    step = resume(answer)
-                except StopIteration as stop:
-                    result: T = stop.value
-                    return result
-                left = end - time.monotonic()
-                resume = talk.send
-                if isinstance(step, Standby):
-                    answer = step.event.wait(step.seconds)
-                    continue
-                if isinstance(step, Rest):
-                    answer = left > step.seconds + 0.01
-                    if answer:
-                        time.sleep(step.seconds)
-                    continue
-                try:
-                    answer = self._http.ask(step, max(left, 0.001))
-                except HttpError as error:
-                    answer, resume = error, talk.throw
-        finally:
-            answer = None  # it knows this frame
+    def carry(self, request: Step, ends: float) -> Flow[Any]:
+        if isinstance(request, Request):
+            return (yield Ask(self._http, request, ends))
+        return (yield from super().carry(request, ends))
 
-    async def _aconverse(self, talk: Talk[T], limit: float) -> T:
-        """Carry out the steps of ``talk`` on the event loop."""
-        end = time.monotonic() + limit
-        resume: Callable[..., Step] = talk.send
-        answer: object = None
-        try:
-            while True:
-                try:
-                    step = resume(answer)
-                except StopIteration as stop:
-                    result: T = stop.value
-                    return result
-                left = end - time.monotonic()
-                resume = talk.send
-                if isinstance(step, Standby):
-                    answer = await step.event.await_set(step.seconds)
-                    continue
-                if isinstance(step, Rest):
-                    answer = left > step.seconds + 0.01
-                    if answer:
-                        await asyncio.sleep(step.seconds)
-                    continue
-                try:
-                    answer = await self._http.aask(step, max(left, 0.001))
-                except HttpError as error:
-                    answer, resume = error, talk.throw
-        finally:
-            answer = None
+    def acquire_flow(self, claim: Claim, *, join: bool) -> Talk[Grant | Refusal]:
+        return self._protocol.acquire(claim, join)
 
-    def _patience(self, limit: float) -> float:
-        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
+    def renew_flow(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Renew one, or 32 in each transaction."""
+        if len(claims) == 1:
+            return [(yield from self._protocol.renew(claims[0]))]
+        return (yield from self._protocol.renew_many(claims))
 
-    # -- primitives --------------------------------------------------------------------------------
+    def release_flow(self, claim: Claim) -> Talk[bool]:
+        return self._protocol.release(claim)
 
-    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        """Attempt once, and with a ``limit`` above 0 stand in line when refused."""
-        return self._converse(self._protocol.acquire(claim, limit > 0), self._patience(limit))
+    def withdraw_flow(self, claim: Claim) -> Talk[bool]:
+        return self._protocol.withdraw(claim)
 
-    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        """Attempt as `try_acquire`, on the event loop."""
-        talk = self._protocol.acquire(claim, limit > 0)
-        return await self._aconverse(talk, self._patience(limit))
+    def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
+        return inspect.look(self._api, self._protocol.line, self._folder, self.key(name))
 
-    def renew(self, claim: Claim) -> bool:
-        return self._converse(self._protocol.renew(claim), self.command_timeout)
+    def clean_flow(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
+        """Remove marks and keys that those who died left behind, and free locks' keys."""
+        return inspect.clean(self._api, self._protocol.line, self._folder, policy, cursor)
 
-    async def arenew(self, claim: Claim) -> bool:
-        """Renew as `renew`, on the event loop."""
-        return await self._aconverse(self._protocol.renew(claim), self.command_timeout)
-
-    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
-        """Renew 32 in one transaction."""
-        return self._converse(self._protocol.renew_many(claims), self.command_timeout)
-
-    def release(self, claim: Claim) -> bool:
-        return self._converse(self._protocol.release(claim), self.command_timeout)
-
-    async def arelease(self, claim: Claim) -> bool:
-        """Release as `release`, on the event loop."""
-        return await self._aconverse(self._protocol.release(claim), self.command_timeout)
-
-    def withdraw(self, claim: Claim) -> bool:
-        return self._converse(self._protocol.withdraw(claim), self.command_timeout)
-
-    async def awithdraw(self, claim: Claim) -> bool:
-        """Withdraw as `withdraw`, on the event loop."""
-        return await self._aconverse(self._protocol.withdraw(claim), self.command_timeout)
+    def scan(self, prefix: str) -> Iterator[LockInfo]:
+        for part in inspect.PARTS:
+            states = self.do(partial(inspect.some_states, self._api, self._folder, part))
+            for info in inspect.names_of(states, self._protocol.line):
+                if info.name.startswith(prefix):
+                    yield info
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -196,48 +128,12 @@ class ConsulBackend(BaseLockBackend):
         """Return whether a claim that was refused stands in line."""
         return claim.owner in self._protocol.line.places
 
-    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Talk[bool]:
         """Wait until the one before us has gone."""
         try:
-            return self._converse(self._protocol.wait(claim, limit), self._turn(limit, left))
+            return (yield from self._protocol.wait(claim, limit))
         except (HttpError, ConsulError):
             return False  # the next attempt says what is the matter, if anything still is
-
-    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
-        """Wait as `queue`, on the event loop."""
-        try:
-            talk = self._protocol.wait(claim, limit)
-            return await self._aconverse(talk, self._turn(limit, left))
-        except (HttpError, ConsulError):
-            return False
-
-    def _turn(self, limit: float, left: float | None) -> float:
-        spare = self.command_timeout if left is None else max(left - limit, MIN_ATTEMPT_TIMEOUT)
-        return limit + min(spare, self.command_timeout)
-
-    # -- inspecting --------------------------------------------------------------------------------
-
-    def inspect(self, name: str) -> LockInfo | None:
-        talk = inspect.look(self._api, self._protocol.line, self._folder, self.key(name))
-        return self._converse(talk, self.command_timeout)
-
-    async def ainspect(self, name: str) -> LockInfo | None:
-        """Inspect as `inspect`, on the event loop."""
-        talk = inspect.look(self._api, self._protocol.line, self._folder, self.key(name))
-        return await self._aconverse(talk, self.command_timeout)
-
-    def scan(self, prefix: str) -> Iterator[LockInfo]:
-        for part in inspect.PARTS:
-            talk = inspect.some_states(self._api, self._folder, part)
-            states = self._converse(talk, self.command_timeout)
-            for info in inspect.names_of(states, self._protocol.line):
-                if info.name.startswith(prefix):
-                    yield info
-
-    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
-        """Remove marks and keys that those who died left behind, and free locks' keys."""
-        talk = inspect.clean(self._api, self._protocol.line, self._folder, policy, cursor)
-        return self._converse(talk, self.command_timeout)
 
     # -- for the layers above ----------------------------------------------------------------------
 
@@ -290,7 +186,7 @@ class ConsulBackend(BaseLockBackend):
 
     def end_idle(self) -> None:
         used = {hold.session for hold in self._protocol.holds.values()}
-        self._converse(self._sessions.end(lambda id: id in used), MIN_ATTEMPT_TIMEOUT)
+        self.do(lambda: self._sessions.end(lambda id: id in used), MIN_ATTEMPT_TIMEOUT)
 
     def forget_parent(self) -> None:
         super().forget_parent()

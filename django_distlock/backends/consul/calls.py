@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from ...core.threads import Event
 from ...http import Answer, HttpError, Request
+from ..flows import Rest, Standby
 from .records import Entry, Paths, State, entry_of, state_of
 
-__all__ = ["Api", "ConsulError", "Op", "Rest", "Standby", "Step", "Talk", "Txn", "ask", "op"]
+__all__ = ["Api", "ConsulError", "Op", "Step", "Talk", "Txn", "ask", "op"]
 
 T = TypeVar("T")
 
@@ -58,21 +58,6 @@ class ConsulError(Exception):
         said = self.said.lower()
         denied = "permission denied" in said or "acl not found" in said
         return self.status >= 500 and not denied and any(word in said for word in _PASSING)
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Leave Consul alone for a moment; the answer is whether there was time for that."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Standby:
-    """Wait until this process sets an event, for some seconds at most."""
-
-    event: Event
-    seconds: float
 
 
 Step: TypeAlias = Request | Rest | Standby

@@ -15,7 +15,8 @@ from ...core.clock import Clock
 from ...core.threads import Mutex
 from ...core.values import Claim, Refusal
 from ...http import Request
-from .calls import Api, ConsulError, Op, Standby, Talk, ask, entries_of, index_of, op
+from ..flows import Standby
+from .calls import Api, ConsulError, Op, Talk, ask, entries_of, index_of, op
 from .holds import Hold, Place, Ways, mark
 from .records import Entry, Paths, Record, State, stands_for, state_of
 from .sessions import Sessions

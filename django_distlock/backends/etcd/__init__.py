@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.flow import MIN_ATTEMPT_TIMEOUT, Flow, Step
 from ...core.values import Claim, Grant, LockInfo, Refusal
 from ...http import Http, HttpError, require_h11
-from ..base import BaseLockBackend
+from ..flows import FlowBackend, Operation
 from . import checks, errors, inspect, options
 from .asking import Asker
 from .errors import EtcdError
 from .leases import lifetime
+from .messages import Question
 from .places import Place
 from .steps import BATCH, Steps
-from .waiting import await_turn, wait_turn
+from .waiting import wait_turn
 
 __all__ = ["EtcdBackend"]
 
@@ -29,7 +31,7 @@ WAITING = 200
 LEAST_TURN = 0.05
 
 
-class EtcdBackend(BaseLockBackend):
+class EtcdBackend(FlowBackend):
     """Locks in etcd 3.4 or newer, asked by its JSON gateway.
 
     LOCATION is a URL or a list of those of the members of one cluster. OPTIONS: ``USER`` and
@@ -37,15 +39,13 @@ class EtcdBackend(BaseLockBackend):
     begin with ("distlock"), and ``COMMAND_TIMEOUT``.
     """
 
-    native_async = True
+    batch = BATCH
     fair = True
     queues = True
     notifies = True
     counts_waiters = True
-    # Whoever does not wait at all asks once, and gets no place in the line.
-    min_attempt_timeout = 0.0
     store_errors = (EtcdError, HttpError)
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
+    options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -56,61 +56,30 @@ class EtcdBackend(BaseLockBackend):
         self._asker = Asker(http, servers, self.opts.get("USER", ""), self.opts.get("PASSWORD", ""))
         self._steps = Steps(self.located.root, lambda: self.clock())
 
-    # -- primitives --------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------
 
-    def _patience(self, limit: float) -> float:
-        """Return how long an attempt may take, with all members that it goes to."""
-        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
+    def carry(self, request: Question | Step, ends: float) -> Flow[Any]:
+        if isinstance(request, Question):
+            return (yield from self._asker.attempts(request, ends))
+        return (yield from super().carry(request, ends))
 
-    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        steps = self._steps.acquire(claim, wait=limit > 0)
-        return self._asker.run(steps, self._patience(limit))
+    def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
+        return self._steps.acquire(claim, wait=join)
 
-    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        steps = self._steps.acquire(claim, wait=limit > 0)
-        return await self._asker.arun(steps, self._patience(limit))
+    def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
+        return self._steps.renew(claims)
 
-    def renew(self, claim: Claim) -> bool:
-        return self.renew_many([claim])[0]
+    def release_flow(self, claim: Claim) -> Operation[bool]:
+        return self._steps.release(claim)
 
-    async def arenew(self, claim: Claim) -> bool:
-        return (await self.arenew_many([claim]))[0]
-
-    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
-        done: list[bool] = []
-        for start in range(0, len(claims), BATCH):
-            steps = self._steps.renew(claims[start : start + BATCH])
-            done += self._asker.run(steps, self.command_timeout)
-        return done
-
-    async def arenew_many(self, claims: Sequence[Claim]) -> list[bool]:
-        done: list[bool] = []
-        for start in range(0, len(claims), BATCH):
-            steps = self._steps.renew(claims[start : start + BATCH])
-            done += await self._asker.arun(steps, self.command_timeout)
-        return done
-
-    def release(self, claim: Claim) -> bool:
-        return self._asker.run(self._steps.release(claim), self.command_timeout)
-
-    async def arelease(self, claim: Claim) -> bool:
-        return await self._asker.arun(self._steps.release(claim), self.command_timeout)
-
-    def inspect(self, name: str) -> LockInfo | None:
-        return self._asker.run(
-            inspect.look(self.located.root, self.key(name)), self.command_timeout
-        )
-
-    async def ainspect(self, name: str) -> LockInfo | None:
-        return await self._asker.arun(
-            inspect.look(self.located.root, self.key(name)), self.command_timeout
-        )
+    def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
+        return inspect.look(self.located.root, self.key(name))
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         after, revision, more, ends = "", "0", True, inspect.ENDS
         while more:
-            steps = inspect.page(self.located.root, after, revision, ends)
-            found, after, revision = self._asker.run(steps, self.command_timeout)
+            begin = partial(inspect.page, self.located.root, after, revision, ends)
+            found, after, revision = self.do(begin)
             ends = max(0, ends - len(found))
             yield from (info for info in found if info.name.startswith(prefix))
             more = bool(after)
@@ -121,32 +90,20 @@ class EtcdBackend(BaseLockBackend):
         """Return whether a claim that was refused stands in the line."""
         return self._steps.places.get(claim.owner) is not None
 
-    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
         """Wait until the one ahead has gone."""
         place = self._steps.places.get(claim.owner)
         if place is None or not place.ahead:
             return False
-        ends = self._turn(claim, place, limit)
-        patience = self._opening(left)
-        return wait_turn(self._asker, place, lambda: ends - self.clock(), patience)
+        ends = self._until(claim, place, limit)
+        patience = self.command_timeout if left is None else self._patience(left)
+        return (yield from wait_turn(self._asker, place, lambda: ends - self.clock(), patience))
 
-    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
-        """Wait as `queue`, on the event loop."""
-        place = self._steps.places.get(claim.owner)
-        if place is None or not place.ahead:
-            return False
-        ends = self._turn(claim, place, limit)
-        patience = self._opening(left)
-        return await await_turn(self._asker, place, lambda: ends - self.clock(), patience)
-
-    def _turn(self, claim: Claim, place: Place, limit: float) -> float:
+    def _until(self, claim: Claim, place: Place, limit: float) -> float:
         """Return until when to wait: no longer than the lease has a whole ttl before it."""
         now = self.clock()
         spare = place.lease.until - claim.ttl - now
         return now + min(limit, max(spare, LEAST_TURN))
-
-    def _opening(self, left: float | None) -> float:
-        return self.command_timeout if left is None else self._patience(left)
 
     # -- for the layers above ----------------------------------------------------------------------
 
@@ -184,7 +141,7 @@ class EtcdBackend(BaseLockBackend):
 
     def end_idle(self) -> None:
         with suppress(*self.store_errors):  # what is left ends by itself
-            self._asker.run(self._steps.pool.end(), MIN_ATTEMPT_TIMEOUT)
+            self.do(self._steps.pool.end, MIN_ATTEMPT_TIMEOUT)
 
     def forget_parent(self) -> None:
         super().forget_parent()

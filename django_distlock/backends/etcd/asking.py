@@ -1,12 +1,11 @@
-"""Asking etcd from threads and from event loops: who we are, and what is asked once more.
+"""Asking etcd: who we are, and what is asked once more.
 
 An operation is a generator of questions. What comes of a question that was not answered, or not by
-a yes, is decided here, once for both worlds, in a generator of requests and pauses.
+a yes, is decided here, in a flow of requests and pauses.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Generator, Sequence
@@ -14,7 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ...http import Answer, AsyncStream, Endpoint, Http, HttpError, Request, Stream
+from ...core.flow import Flow
+from ...http import Answer, Ask, Endpoint, Http, HttpError, Request
+from ..flows import Rest
 from .errors import EtcdError, error_of, is_error
 from .messages import Question
 
@@ -24,17 +25,12 @@ T = TypeVar("T")
 
 Said: TypeAlias = dict[str, Any]
 Operation: TypeAlias = Generator[Question, Said, T]
-_Sends: TypeAlias = Generator[tuple[Request | None, float], Answer, T]
-"""Yields requests with their limits, or None with the seconds to pause."""
 
 PAUSE: Final = 0.05
 """Seconds before a question is repeated that no server could answer now."""
 
 HURRIED: Final = 0.5
 """Seconds below which an attempt may have failed for want of time alone."""
-
-_NOTHING: Final = Answer(0, {}, b"")
-"""What a pause is answered by."""
 
 _PROBE: Final = Request("POST", "/v3/kv/range", b'{"key":"AA==","count_only":true}')
 """A question that every server in touch with a leader answers: who does is asked first then."""
@@ -67,7 +63,7 @@ class Asker:
             again=question.reads,
         )
 
-    def _attempts(self, question: Question, ends: float) -> _Sends[Said]:
+    def attempts(self, question: Question, ends: float) -> Flow[Said]:
         """Ask until there is an answer, or the time is up."""
         proven = not self._login
         before: HttpError | None = None
@@ -77,7 +73,7 @@ class Asker:
                 proven = True
             limit = _left(ends)
             try:
-                answer = yield self.request(question), limit
+                answer = yield Ask(self.http, self.request(question), ends)
                 if answer.status == 200 and not is_error(answer):
                     said = self._read(answer)
                     if (cluster := _cluster_of(said)) and cluster != self._cluster:
@@ -99,21 +95,22 @@ class Asker:
                 question.repeated = True
             if time.monotonic() + PAUSE >= ends:
                 raise error
-            yield None, PAUSE
+            yield Rest(PAUSE, ends)
             if self._servers > 1 and not question.reads:
                 # What must not be sent twice unnoticed goes to the first server only: find one
                 # that answers.
                 yield from self._find(ends)
 
-    def _find(self, ends: float) -> _Sends[None]:
+    def _find(self, ends: float) -> Flow[None]:
         try:
-            yield _PROBE, _left(ends)
+            yield Ask(self.http, _PROBE, ends)
         except HttpError:
             if time.monotonic() >= ends:
                 raise
 
-    def _log_in(self, ends: float) -> _Sends[None]:
-        answer = yield Request("POST", "/v3/auth/authenticate", self._login or b""), _left(ends)
+    def _log_in(self, ends: float) -> Flow[None]:
+        login = Request("POST", "/v3/auth/authenticate", self._login or b"")
+        answer = yield Ask(self.http, login, ends)
         if answer.status != 200:
             raise error_of(answer)
         self._token = str(answer.json()["token"])
@@ -131,7 +128,7 @@ class Asker:
             raise EtcdError(f"this is no answer of etcd's: {answer.body[:200]!r}") from error
         return said
 
-    def _meet(self, cluster: str, ends: float) -> _Sends[None]:
+    def _meet(self, cluster: str, ends: float) -> Flow[None]:
         """Note a cluster, unless the servers that answer now are of several.
 
         Another one than before may be the same, restored from a snapshot: then each of the servers
@@ -143,7 +140,7 @@ class Asker:
             for endpoint in self._endpoints:
                 probe, other = replace(_PROBE, headers=headers, only=endpoint), self._cluster
                 with suppress(HttpError, EtcdError):
-                    answer = yield probe, min(_left(ends), HURRIED)
+                    answer = yield Ask(self.http, probe, min(ends, time.monotonic() + HURRIED))
                     if answer.status == 200:
                         other = _cluster_of(self._read(answer)) or cluster
                 found.add(other)
@@ -153,88 +150,6 @@ class Asker:
                     f"locks: {' and '.join(sorted(found))}"
                 )
         self._cluster = cluster
-
-    # -- threads -----------------------------------------------------------------------------------
-
-    def run(self, operation: Operation[T], limit: float) -> T:
-        """Carry an operation out, within ``limit`` seconds."""
-        ends = time.monotonic() + limit
-        try:
-            question = next(operation)
-            while True:
-                try:
-                    said = self._ask(question, ends)
-                except BaseException as error:  # noqa: BLE001 - the operation is told, and goes on
-                    question = operation.throw(error)
-                else:
-                    question = operation.send(said)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    def _ask(self, question: Question, ends: float) -> Said:
-        attempts = self._attempts(question, ends)
-        try:
-            request, limit = next(attempts)
-            while True:
-                answer = _NOTHING
-                try:
-                    if request is None:
-                        time.sleep(limit)
-                    else:
-                        answer = self.http.ask(request, limit)
-                except HttpError as error:
-                    request, limit = attempts.throw(error)
-                else:
-                    request, limit = attempts.send(answer)
-        except StopIteration as stop:
-            said: Said = stop.value
-            return said
-
-    def open(self, question: Question, limit: float) -> Stream:
-        """Open a stream."""
-        return self.http.open(self.request(question), limit)
-
-    # -- event loops -------------------------------------------------------------------------------
-
-    async def arun(self, operation: Operation[T], limit: float) -> T:
-        """Carry an operation out on the event loop."""
-        ends = time.monotonic() + limit
-        try:
-            question = next(operation)
-            while True:
-                try:
-                    said = await self._aask(question, ends)
-                except BaseException as error:  # noqa: BLE001 - the operation is told, and goes on
-                    question = operation.throw(error)
-                else:
-                    question = operation.send(said)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    async def _aask(self, question: Question, ends: float) -> Said:
-        attempts = self._attempts(question, ends)
-        try:
-            request, limit = next(attempts)
-            while True:
-                answer = _NOTHING
-                try:
-                    if request is None:
-                        await asyncio.sleep(limit)
-                    else:
-                        answer = await self.http.aask(request, limit)
-                except HttpError as error:
-                    request, limit = attempts.throw(error)
-                else:
-                    request, limit = attempts.send(answer)
-        except StopIteration as stop:
-            said: Said = stop.value
-            return said
-
-    async def aopen(self, question: Question, limit: float) -> AsyncStream:
-        """Open a stream on the event loop."""
-        return await self.http.aopen(self.request(question), limit)
 
 
 def _cluster_of(said: Said) -> str:

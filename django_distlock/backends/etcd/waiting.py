@@ -8,55 +8,35 @@ more: it may have gone in between.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
-from ...http import HttpError
+from ...http import HttpError, Open, Read
 from . import messages
 from .asking import Asker, Operation
 from .errors import EtcdError
 from .places import Place
 
-__all__ = ["await_turn", "wait_turn"]
+__all__ = ["wait_turn"]
 
 Left = Callable[[], float]
 """Returns the seconds that are left of a turn."""
 
 
-def wait_turn(asker: Asker, place: Place, left: Left, patience: float) -> bool:
+def wait_turn(asker: Asker, place: Place, left: Left, patience: float) -> Generator[Any, Any, bool]:
     """Return True when it may be the place's turn, or its time is up; False: cannot watch."""
     ahead = place.ahead
     try:
         if place.stream is None or place.watched != ahead:
             place.stop_watching()
-            stream = asker.open(messages.watch(ahead), patience)
+            watch = asker.request(messages.watch(ahead))
+            stream = yield Open(asker.http, watch, patience)
             place.watch(stream, ahead)
-            _begun(stream.line(patience))
-            if not asker.run(_is_there(ahead), patience):
+            _begun((yield Read(stream, patience)))
+            if not (yield from _is_there(ahead)):
                 return True
-        while (more := left()) > 0 and place.stream is not None:
-            line = place.stream.line(more)  # type: ignore[union-attr]
-            if line is not None and _tells(line):
-                place.stop_watching()
-                return True
-    except (HttpError, EtcdError):
-        place.stop_watching()
-        return False
-    return True
-
-
-async def await_turn(asker: Asker, place: Place, left: Left, patience: float) -> bool:
-    """Wait as `wait_turn`, on the event loop."""
-    ahead = place.ahead
-    try:
-        if place.stream is None or place.watched != ahead:
-            place.stop_watching()
-            stream = await asker.aopen(messages.watch(ahead), patience)
-            place.watch(stream, ahead)
-            _begun(await stream.aline(patience))
-            if not await asker.arun(_is_there(ahead), patience):
-                return True
-        while (more := left()) > 0 and place.stream is not None:
-            line = await place.stream.aline(more)  # type: ignore[union-attr]
+        while (more := left()) > 0 and (kept := place.stream) is not None:
+            line = yield Read(kept, more)
             if line is not None and _tells(line):
                 place.stop_watching()
                 return True

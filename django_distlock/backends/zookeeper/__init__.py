@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar, TypeVar
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...core.flow import MIN_ATTEMPT_TIMEOUT
+from ...core.flow import Flow
+from ...core.threads import Event
 from ...core.values import Claim, Grant, Refusal
-from ..base import BaseLockBackend
+from ..flows import FlowBackend, Operation, Standby
 from . import checks, errors, options
-from .answers import Bell, Gate
 from .inspect import Looking
 from .keeper import Keeper
 from .places import Place, Places
 from .session import Session, is_cut
-from .steps import PRESENCE, Steps, Talk
+from .steps import PRESENCE, Steps
 
 __all__ = ["ZooKeeperBackend"]
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send requests together, and return their answers."""
+
+    interruptible: ClassVar[bool] = True
+
+    session: Session
+    requests: Sequence[Any]
+    ends: float
+
+    def do(self) -> list[Any]:
+        return self.session.ask(self.requests, self.ends - time.monotonic())
+
+    async def ado(self) -> list[Any]:
+        return await self.session.aask(self.requests, self.ends - time.monotonic())
 
 
 class ZooKeeperBackend(Looking):
@@ -36,13 +53,11 @@ class ZooKeeperBackend(Looking):
     CERT, KEY, KEY_PASSWORD, VERIFY and CHECK_HOSTNAME.
     """
 
-    queues = fair = notifies = counts_waiters = cleans = native_async = True
+    queues = fair = notifies = counts_waiters = cleans = True
     # A node is of the session that made it, and so of one process.
     transferable = False
-    # Whoever does not wait at all asks once, and does not queue.
-    min_attempt_timeout = 0.0
     poll: ClassVar[tuple[float, float]] = (0.02, 0.1)
-    options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
+    options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -50,7 +65,7 @@ class ZooKeeperBackend(Looking):
         from kazoo import exceptions as kinds
         from kazoo.handlers.threading import KazooTimeoutError
 
-        self._cut_off = (kinds.ConnectionLoss, kinds.SessionExpiredError, errors.LeftOutError)
+        self.begins_again = (kinds.ConnectionLoss, kinds.SessionExpiredError, errors.LeftOutError)
         self.store_errors = (
             errors.NoAnswerError,
             errors.NotLetInError,
@@ -70,74 +85,17 @@ class ZooKeeperBackend(Looking):
         self._keeper.session = self._session
         self._steps = Steps(self.alias, self.facts, self.clock, self._session, self._places)
 
-    # -- carrying operations out -----------------------------------------------------------------
+    # -- operations ------------------------------------------------------------------------------
 
-    def _run(self, begin: Callable[[], Talk[T]], limit: float) -> T:
-        """Carry an operation out, again when the connection was lost, within ``limit`` seconds."""
-        end = self.clock() + limit
-        while True:
-            talk = begin()
-            try:
-                requests = next(talk)
-                while True:
-                    left = end - self.clock()
-                    if self._places.doomed:
-                        self._keeper.remove()
-                    try:
-                        answers = self._session.ask(requests, left)
-                    except Exception as error:  # noqa: BLE001 - the operation may have to tidy up
-                        requests = talk.throw(error)
-                    else:
-                        requests = talk.send(answers)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            except self._cut_off:
-                if self.clock() >= end:
-                    raise
+    def carry(self, request: Any, ends: float) -> Flow[Any]:
+        if not isinstance(request, list):
+            return (yield from super().carry(request, ends))
+        if self._places.doomed:
+            self._keeper.remove()
+        return (yield Ask(self._session, request, ends))
 
-    async def _arun(self, begin: Callable[[], Talk[T]], limit: float) -> T:
-        """Carry an operation out as `_run`, on the event loop."""
-        end = self.clock() + limit
-        while True:
-            talk = begin()
-            try:
-                requests = next(talk)
-                while True:
-                    left = end - self.clock()
-                    if self._places.doomed:
-                        self._keeper.remove()
-                    try:
-                        answers = await self._session.aask(requests, left)
-                    except Exception as error:  # noqa: BLE001 - the operation may have to tidy up
-                        requests = talk.throw(error)
-                    else:
-                        requests = talk.send(answers)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            except self._cut_off:
-                if self.clock() >= end:
-                    raise
-
-    # -- primitives ------------------------------------------------------------------------------
-
-    def _patience(self, limit: float) -> float:
-        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
-
-    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
-        answer = self._run(
-            lambda: self._steps.acquire(claim, join=limit > 0), self._patience(limit)
-        )
-        self._kept(claim)
-        return answer
-
-    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        """Attempt as `try_acquire`, on the event loop."""
-        answer = await self._arun(
-            lambda: self._steps.acquire(claim, join=limit > 0), self._patience(limit)
-        )
+    def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
+        answer = yield from self._steps.acquire(claim, join=join)
         self._kept(claim)
         return answer
 
@@ -147,30 +105,15 @@ class ZooKeeperBackend(Looking):
         if place is not None and self._keeper.sleeps_past(place.due):
             self._keeper.wake()
 
-    def renew(self, claim: Claim) -> bool:
-        return self.renew_many([claim])[0]
-
-    async def arenew(self, claim: Claim) -> bool:
-        """Renew as `renew`, on the event loop."""
-        answers = await self._arun(lambda: self._steps.renew([claim]), self.command_timeout)
-        self._kept(claim)
-        return answers[0]
-
-    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
+    def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         """Ask for all nodes at once, and note that they are kept for another ttl."""
-        if not claims:
-            return []
-        answers = self._run(lambda: self._steps.renew(claims), self.command_timeout)
+        answers = yield from self._steps.renew(claims)
         for claim in claims:
             self._kept(claim)
         return answers
 
-    def release(self, claim: Claim) -> bool:
-        return self._run(lambda: self._steps.release(claim), self.command_timeout)
-
-    async def arelease(self, claim: Claim) -> bool:
-        """Release as `release`, on the event loop."""
-        return await self._arun(lambda: self._steps.release(claim), self.command_timeout)
+    def release_flow(self, claim: Claim) -> Operation[bool]:
+        return self._steps.release(claim)
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -178,7 +121,7 @@ class ZooKeeperBackend(Looking):
         """Return whether a claim that was refused stands in the queue."""
         return self._places.get(claim.owner) is not None
 
-    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
         """Wait until the node before ours is gone."""
         place = self._places.get(claim.owner)
         if place is None or place.granted or not place.node:
@@ -188,32 +131,12 @@ class ZooKeeperBackend(Looking):
         if self._ready(place):
             return True
         if not place.watched:
-            self._run(lambda: self._steps.watch(place), self._patience(limit))
-        gate = Gate()
-        place.waker = gate.open
+            yield from self._steps.watch(place)
+        told = Event()
+        place.waker = told.set
         try:
             if not self._ready(place):
-                gate.wait(end - self.clock())
-        finally:
-            place.waker = None
-        return True
-
-    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
-        """Wait as `queue`, on the event loop."""
-        place = self._places.get(claim.owner)
-        if place is None or place.granted or not place.node:
-            return False
-        end = self.clock() + limit
-        self._places.lasts(place, end + PRESENCE)
-        if self._ready(place):
-            return True
-        if not place.watched:
-            await self._arun(lambda: self._steps.watch(place), self._patience(limit))
-        bell = Bell()
-        place.waker = bell.open
-        try:
-            if not self._ready(place):
-                await bell.wait(end - self.clock())
+                yield Standby(told, max(0.0, end - self.clock()))
         finally:
             place.waker = None
         return True

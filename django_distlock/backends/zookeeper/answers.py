@@ -6,15 +6,13 @@ thread that reads the socket, which is two changes of threads less for each roun
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from ...core.fork import after_fork
 from ...core.threads import Mutex
 
-__all__ = ["Batch", "Bell", "Gate"]
+__all__ = ["Batch"]
 
 _mutex = Mutex()
 
@@ -75,48 +73,3 @@ class Batch:
             over = not self._left
         if over:
             self._done(self)
-
-
-class Gate:
-    """Lets one thread through when it is opened; for a moment only, so it is as cheap as can be."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def open(self, _: object = None) -> None:
-        """Let the thread through; once."""
-        self._lock.release()
-
-    def wait(self, limit: float) -> bool:
-        """Wait until it is opened; return whether it was."""
-        return self._lock.acquire(timeout=max(0.0, limit))
-
-
-class Bell:
-    """Wakes one task of an event loop from any thread."""
-
-    __slots__ = ("_future", "_loop")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self._loop.create_future()
-
-    def _ring(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    def open(self, _: object = None) -> None:
-        """Wake the task."""
-        if not self._loop.is_closed():
-            try:
-                self._loop.call_soon_threadsafe(self._ring)
-            except RuntimeError:  # closed at this very moment: nobody waits there
-                return
-
-    async def wait(self, limit: float) -> bool:
-        """Wait until it rings; return whether it did."""
-        done, _ = await asyncio.wait([self._future], timeout=max(0.0, limit))
-        return bool(done)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from ...core.names import key_of
 from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
-from ..base import BaseLockBackend
+from ..flows import FlowBackend
 from .options import Facts
 from .requests import Contender, contenders, kinds, words_of
 from .steps import Talk
 
 __all__ = ["Looking"]
-
-T = TypeVar("T")
 
 PAGE = 200  # locks that are looked at in one round trip
 SHOWN = 100  # waiters of a lock that are shown by who they are
@@ -23,36 +22,19 @@ TRIES = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Looking(BaseLockBackend):
+class Looking(FlowBackend):
     """The part of the zookeeper backend that looks at locks."""
 
     facts: Facts
 
-    def _run(self, begin: Callable[[], Talk[T]], limit: float) -> T:
-        raise NotImplementedError
-
-    async def _arun(self, begin: Callable[[], Talk[T]], limit: float) -> T:
-        raise NotImplementedError
-
-    def inspect(self, name: str) -> LockInfo | None:
-        return self._run(lambda: self._look(self.key(name)), self.command_timeout)
-
-    async def ainspect(self, name: str) -> LockInfo | None:
-        """Inspect as `inspect`, on the event loop."""
-        return await self._arun(lambda: self._look(self.key(name)), self.command_timeout)
-
-    def _look(self, key: str) -> Talk[LockInfo | None]:
-        found = yield from self._look_at([key], queue=True)
+    def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
+        found = yield from self._look_at([self.key(name)], queue=True)
         return found[0][1] if found else None
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
-        keys = self._run(self._keys, self.command_timeout)
+        keys = self.do(self._keys)
         for start in range(0, len(keys), PAGE):
-            some = keys[start : start + PAGE]
-            found = self._run(
-                lambda some=some: self._look_at(some, queue=True),  # type: ignore[misc]
-                self.command_timeout,
-            )
+            found = self.do(partial(self._look_at, keys[start : start + PAGE], queue=True))
             for key, info in found:
                 # Below the same path may be those of aliases with other PREFIXes.
                 if info.name.startswith(prefix) and key == key_of(self.conf.prefix, info.name):
@@ -105,14 +87,11 @@ class Looking(BaseLockBackend):
             if not isinstance(answer, Exception)
         )
 
-    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+    def clean_flow(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
         """Remove locks that are old, have nobody in their queue, and get nobody meanwhile.
 
         Servers from 3.5 on do so by themselves, a minute after the last one has left.
         """
-        return self._run(lambda: self._sweep(policy, cursor), self.command_timeout)
-
-    def _sweep(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
         keys = [key for key in (yield from self._keys()) if key > cursor]
         some, base = keys[: policy.batch], self.facts.base
         if not some:

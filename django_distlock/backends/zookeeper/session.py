@@ -16,9 +16,9 @@ from typing import Any
 from ...core import threads
 from ...core.clock import Clock
 from ...core.fork import park
-from ...core.threads import Mutex
+from ...core.threads import Event, Mutex
 from ...core.worker import begin
-from .answers import Batch, Bell, Gate
+from .answers import Batch
 from .errors import LeftOutError, NoAnswerError, NotLetInError
 from .handlers import handler
 from .options import Facts
@@ -281,9 +281,9 @@ class Session:
             if not self._settled.wait(limit) or self._over:
                 raise self._no_connection(limit)
             limit -= self._clock() - began
-        gate = Gate()
-        batch = self.send(requests, gate.open)
-        if not gate.wait(limit):
+        told = Event()
+        batch = self.send(requests, lambda _: told.set())
+        if not told.wait(limit):
             raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
         return self._judged(batch, requests)
 
@@ -298,9 +298,9 @@ class Session:
                 if self._clock() >= end or self._over:
                     raise self._no_connection(limit)
                 await asyncio.sleep(0.01)
-        bell = Bell()
-        batch = self.send(requests, bell.open)
-        if not await bell.wait(end - self._clock()):
+        told = Event()
+        batch = self.send(requests, lambda _: told.set())
+        if not await told.await_set(max(0.0, end - self._clock())):
             raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
         return self._judged(batch, requests)
 

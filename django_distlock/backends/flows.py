@@ -1,0 +1,209 @@
+"""Backends whose primitives are generators of requests: written once, for threads and event loops.
+
+An operation is a generator that yields requests of its store and is sent their answers, or has
+their errors thrown in. `FlowBackend` carries them out by the two drivers of `core.flow`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from ..core import flow
+from ..core.flow import MIN_ATTEMPT_TIMEOUT, Flow, carried
+from ..core.threads import Event
+from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
+from .base import BaseLockBackend
+
+__all__ = ["FlowBackend", "Operation", "Rest", "Standby"]
+
+T = TypeVar("T")
+
+Operation: TypeAlias = Generator[Any, Any, T]
+"""Yields requests, and is sent the answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Leave the store alone for a moment; the answer is whether there was time before ``ends``."""
+
+    interruptible: ClassVar[bool] = True
+
+    seconds: float
+    ends: float = math.inf
+
+    def _fits(self) -> bool:
+        return self.ends - time.monotonic() > self.seconds + 0.01
+
+    def do(self) -> bool:
+        if fits := self._fits():
+            time.sleep(self.seconds)
+        return fits
+
+    async def ado(self) -> bool:
+        if fits := self._fits():
+            await asyncio.sleep(self.seconds)
+        return fits
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """Wait until this process sets an event, for some seconds at most; the answer is if it did."""
+
+    interruptible: ClassVar[bool] = True
+
+    event: Event
+    seconds: float
+
+    def do(self) -> bool:
+        return self.event.wait(self.seconds)
+
+    async def ado(self) -> bool:
+        return await self.event.await_set(self.seconds)
+
+
+class FlowBackend(BaseLockBackend):
+    """A backend that has an operation for each primitive, and says how a request is carried out.
+
+    A subclass writes `carry` and the ``*_flow`` methods; the primitives and their async twins are
+    made of those here.
+    """
+
+    native_async = True
+    # Whoever does not wait at all asks once, and does not queue.
+    min_attempt_timeout = 0.0
+    batch: ClassVar[int] = 10_000  # claims that one `renew_flow` is given
+    # Errors after which an operation is begun once more, while there is time.
+    begins_again: tuple[type[Exception], ...] = ()
+
+    # -- what a store writes -----------------------------------------------------------------------
+
+    def carry(self, request: Any, ends: float) -> Flow[Any]:
+        """Return a flow that carries out one request before ``ends``, of `time.monotonic`.
+
+        Here those that are steps already.
+        """
+        if isinstance(request, Rest):
+            request = replace(request, ends=min(request.ends, ends))
+        return (yield request)
+
+    def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
+        """Attempt once; with ``join`` stand in the queue when refused."""
+        raise NotImplementedError
+
+    def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
+        """Start the ttl of each claim anew."""
+        raise NotImplementedError
+
+    def release_flow(self, claim: Claim) -> Operation[bool]:
+        """Free the lock, and withdraw from its queue."""
+        raise NotImplementedError
+
+    def withdraw_flow(self, claim: Claim) -> Operation[bool]:
+        """Leave the queue."""
+        return self.release_flow(claim)
+
+    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
+        """Wait in the queue."""
+        raise NotImplementedError
+
+    def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
+        """Look who holds a lock."""
+        raise NotImplementedError
+
+    def clean_flow(self, policy: CleanPolicy, cursor: str) -> Operation[Cleaned]:
+        """Remove some of what is idle."""
+        raise NotImplementedError
+
+    # -- carrying operations out -------------------------------------------------------------------
+
+    def do(self, begin: Callable[[], Operation[T]], limit: float | None = None) -> T:
+        """Carry an operation out in this thread, in ``limit`` seconds (COMMAND_TIMEOUT)."""
+        return flow.run(self._carried(begin, limit))
+
+    async def ado(self, begin: Callable[[], Operation[T]], limit: float | None = None) -> T:
+        """Carry an operation out on the event loop."""
+        return await flow.arun(self._carried(begin, limit))
+
+    def _carried(self, begin: Callable[[], Operation[T]], limit: float | None) -> Flow[T]:
+        ends = time.monotonic() + (self.command_timeout if limit is None else limit)
+        while True:
+            try:
+                return (yield from carried(begin(), partial(self.carry, ends=ends)))
+            except self.begins_again:
+                if time.monotonic() >= ends:
+                    raise
+
+    def _patience(self, limit: float) -> float:
+        """Return how long an attempt may take."""
+        return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
+
+    def _turn(self, limit: float, left: float | None) -> float:
+        """Return how long a wait in the queue may take, with its questions."""
+        spare = self.command_timeout if left is None else max(left - limit, MIN_ATTEMPT_TIMEOUT)
+        return limit + min(spare, self.command_timeout)
+
+    # -- the primitives, for threads and event loops -----------------------------------------------
+
+    def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        return self.do(lambda: self.acquire_flow(claim, join=limit > 0), self._patience(limit))
+
+    async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
+        return await self.ado(
+            lambda: self.acquire_flow(claim, join=limit > 0), self._patience(limit)
+        )
+
+    def renew(self, claim: Claim) -> bool:
+        return self.renew_many([claim])[0]
+
+    async def arenew(self, claim: Claim) -> bool:
+        return (await self.arenew_many([claim]))[0]
+
+    def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        done: list[bool] = []
+        for some in self._batches(claims):
+            done += self.do(lambda some=some: self.renew_flow(some))  # type: ignore[misc]
+        return done
+
+    async def arenew_many(self, claims: Sequence[Claim]) -> list[bool]:
+        done: list[bool] = []
+        for some in self._batches(claims):
+            done += await self.ado(lambda some=some: self.renew_flow(some))  # type: ignore[misc]
+        return done
+
+    def _batches(self, claims: Sequence[Claim]) -> list[Sequence[Claim]]:
+        return [claims[i : i + self.batch] for i in range(0, len(claims), self.batch)]
+
+    def release(self, claim: Claim) -> bool:
+        return self.do(lambda: self.release_flow(claim))
+
+    async def arelease(self, claim: Claim) -> bool:
+        return await self.ado(lambda: self.release_flow(claim))
+
+    def withdraw(self, claim: Claim) -> bool:
+        return self.do(lambda: self.withdraw_flow(claim))
+
+    async def awithdraw(self, claim: Claim) -> bool:
+        return await self.ado(lambda: self.withdraw_flow(claim))
+
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        return self.do(lambda: self.queue_flow(claim, limit, left), self._turn(limit, left))
+
+    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+        return await self.ado(lambda: self.queue_flow(claim, limit, left), self._turn(limit, left))
+
+    def inspect(self, name: str) -> LockInfo | None:
+        return self.do(lambda: self.inspect_flow(name))
+
+    async def ainspect(self, name: str) -> LockInfo | None:
+        return await self.ado(lambda: self.inspect_flow(name))
+
+    def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
+        if not self.cleans:
+            return super().clean_batch(policy, cursor)
+        return self.do(lambda: self.clean_flow(policy, cursor))
