@@ -13,6 +13,7 @@ from types import FrameType
 import pytest
 
 from django_distlock import Lease, lock
+from django_distlock.core.values import Grant
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted
 from tests.proxy import Proxy
@@ -137,6 +138,36 @@ def test_a_connection_that_was_forgotten_in_silence(
         time.sleep(1.2)
         proxy.forget()
     assert backend.inspect(name) is None
+
+
+@MODES
+def test_a_wait_begins_on_no_connection_that_was_forgotten(
+    proxy: Proxy, opened: Opener, name: str, mode: str
+) -> None:
+    backend = opened(f"redis://127.0.0.1:{proxy.port}/0")
+    mine = claim(backend, name)
+    granted(backend, mine)
+    waiter = claim(backend, name)
+
+    async def use() -> None:
+        await backend.atry_acquire(waiter, 5.0)
+        await asyncio.sleep(1.2)  # no longer fresh
+        proxy.forget()
+        threading.Timer(0.3, backend.release, [mine]).start()
+        assert await backend.aqueue(waiter, 5.0, 20.0)
+        assert isinstance(await backend.atry_acquire(waiter, 5.0), Grant)
+        await backend.arelease(waiter)
+
+    if mode == "async":
+        asyncio.run(use())
+        return
+    backend.try_acquire(waiter, 5.0)
+    time.sleep(1.2)
+    proxy.forget()
+    threading.Timer(0.3, backend.release, [mine]).start()
+    assert backend.queue(waiter, 5.0, 20.0)
+    assert isinstance(backend.try_acquire(waiter, 5.0), Grant)
+    backend.release(waiter)
 
 
 @MODES

@@ -281,6 +281,8 @@ class ThreadMailbox(Mailbox):
         node = self._client.node_of(self.home, patience)
         lent = node.lend(patience)
         try:
+            if lent[0].is_stale():  # and perhaps forgotten in silence: it would not be noticed soon
+                lent[0].drop()
             while waiter.answer is None and (left := end - self._clock()) > 0:
                 seconds = turn_of(left)
                 commands, handles = self.turn(waiter, seconds)
@@ -345,6 +347,8 @@ class LoopMailbox(Mailbox):
             self.tell_all(error)
             return
         try:
+            if connection.is_stale():
+                await connection.drop()
             while (reader := self.oldest()) is not None:
                 seconds = turn_of(SAFETY)
                 commands, handles = self.turn(reader, seconds)
