@@ -30,7 +30,7 @@ Operation: TypeAlias = Generator[Any, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Leave the store alone for a moment; the answer is whether there was time before ``ends``."""
+    """Pause between two requests; the answer is whether there was time for it before ``ends``."""
 
     interruptible: ClassVar[bool] = True
 
@@ -53,7 +53,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """Wait until this process sets an event, for some seconds at most; the answer is if it did."""
+    """Wait for an event of this process, for some seconds at most; the answer is if it was set."""
 
     interruptible: ClassVar[bool] = True
 
@@ -75,7 +75,7 @@ class FlowBackend(BaseLockBackend):
     """
 
     native_async = True
-    # Whoever does not wait at all asks once, and does not queue.
+    # With wait=0 the store is asked once, and the claim does not queue.
     min_attempt_timeout = 0.0
     batch: ClassVar[int] = 10_000  # claims that one `renew_flow` is given
     # Errors after which an operation is begun once more, while there is time.
@@ -97,7 +97,7 @@ class FlowBackend(BaseLockBackend):
         raise NotImplementedError
 
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
-        """Start the ttl of each claim anew."""
+        """Restart the ttl of each claim that its owner holds."""
         raise NotImplementedError
 
     def release_flow(self, claim: Claim) -> Operation[bool]:
@@ -113,7 +113,7 @@ class FlowBackend(BaseLockBackend):
         raise NotImplementedError
 
     def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
-        """Look who holds a lock."""
+        """Inspect a lock."""
         raise NotImplementedError
 
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Operation[Cleaned]:

@@ -31,16 +31,16 @@ class AsyncClient(Protocol):
         """Send all commands, then read the answers; an error in an answer is one of them."""
 
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        """Carry out a talk, as the clients of threads do."""
+        """Carry out a conversation, as the clients of threads do."""
 
     async def node_of(self, key: bytes, limit: float) -> AsyncNodeClient:
         """Return the client of the server that has a key."""
 
     def close_idle(self) -> None:
-        """Have each loop close what nobody uses now."""
+        """Have each loop close idle connections."""
 
     def close(self) -> None:
-        """Have each loop close what it has open."""
+        """Have each loop close its connections."""
 
 
 class LoopConnections:

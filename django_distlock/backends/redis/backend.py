@@ -41,12 +41,12 @@ class RedisBackend(Looking):
     ``SENTINELS``, a list of (host, port), with the service's name as the host of the URL, and
     ``SENTINEL_KWARGS``, what to connect to them with; ``CLUSTER``, True for a cluster, of which
     LOCATION is the URL of a node or a list of them; ``MAX_CONNECTIONS`` of a process, and of each
-    event loop, to one server (50); ``CONNECTION``, what redis-py's connections are made with
-    besides: ``credential_provider``, ``username``, ``password``, ``client_name``, ``ssl_...``.
+    event loop, to one server (50); ``CONNECTION``, further arguments of redis-py's connections:
+    ``credential_provider``, ``username``, ``password``, ``client_name``, ``ssl_...``.
     """
 
     queues = fair = notifies = counts_waiters = cleans = native_async = uncancellable = True
-    # Whoever does not wait at all asks once, and does not queue.
+    # With wait=0 the server is asked once, and the claim does not queue.
     min_attempt_timeout = 0.0
     # Until then the mailbox asks for one of each name.
     queue_limit = 5.0
@@ -77,7 +77,7 @@ class RedisBackend(Looking):
             self._way = Watched(place.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
         self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
-        # One server and scripts: then a primitive is one command, and needs no talk.
+        # With one server and scripts a primitive is a single command.
         self._direct: tuple[Scripted, NodeClient, AsyncNodeClient] | None = None
         node, anode = self._clients, self._aclients
         if self._scripted and isinstance(node, NodeClient) and isinstance(anode, AsyncNodeClient):
@@ -267,7 +267,7 @@ class RedisBackend(Looking):
         return ("redis", self.located.shown, self.located.base)
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses now; those who come later open theirs anew."""
+        """Close idle connections; later calls open new ones."""
         self._clients.close_idle()
         self._aclients.close_idle()
 

@@ -1,8 +1,8 @@
 """Asking a Redis from threads: they share the connections of the process.
 
-A connection is lent for one question, or to whoever reads the process's mailbox. So whoever asks
-while another one waits, the handler of a signal on the same thread too, gets another one. Every
-command of ours may be sent twice, as it is done for one owner only.
+A connection is lent for one question, or to the thread that reads the process's mailbox. So a call
+made during a wait, even by a signal handler on the waiting thread, uses another connection. Every
+command may be sent twice, because it acts for one owner only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Client(Protocol):
         """Send all commands, then read the answers; an error in an answer is one of them."""
 
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
-        """Carry out a talk; each of its steps may take ``limit`` seconds.
+        """Carry out a conversation; each of its steps may take ``limit`` seconds.
 
         With ``resend`` it is begun once more on a connection that turned out to be closed.
         """
@@ -55,10 +55,10 @@ class Client(Protocol):
         """Return the client of each server that takes writes."""
 
     def close_idle(self) -> None:
-        """Close what no thread uses now."""
+        """Close idle connections."""
 
     def close(self) -> None:
-        """Close what all threads have open."""
+        """Close all connections."""
 
 
 class NodeClient:
@@ -87,7 +87,7 @@ class NodeClient:
         self._reset()
 
     def lend(self, limit: float) -> tuple[Connection, Room]:
-        """Return a connection that nobody else uses until it is given back: the one used last."""
+        """Return a connection for exclusive use until it is given back: the one used last."""
         try:
             return self._idle.pop()
         except IndexError:

@@ -117,7 +117,7 @@ def run_all(script: Script, given: Sequence[tuple[Sequence[bytes], Sequence[Any]
 
 
 def carried_out(talk: Talk[T], ask: Callable[..., Any], limit: float) -> Flow[T]:
-    """Return a flow that sends what a talk yields by ``ask``, and sends the talk the answers."""
+    """Return a flow that sends a conversation's commands by ``ask``, and returns its result."""
 
     def carry(commands: Sequence[Command]) -> Flow[Any]:
         return (yield Do(ask, (commands, limit)))

@@ -55,7 +55,7 @@ class Connection:
             self._send(packed, limit)
             answer = self._answer()
         except BaseException:
-            self.drop()  # an interruption, too, leaves an answer that nobody reads
+            self.drop()  # after an interruption, too, an answer is left unread
             raise
         return _sound(answer)
 
@@ -69,7 +69,7 @@ class Connection:
             raise
 
     def send(self, commands: Sequence[Command], limit: float) -> None:
-        """Send commands; whoever does not receive all their answers is to drop the connection."""
+        """Send commands; drop the connection unless all their answers are received."""
         self._send(self.pack(commands), limit)
 
     def _send(self, packed: bytes, limit: float) -> None:
@@ -97,7 +97,7 @@ class Connection:
             return error
 
     def _look(self) -> None:
-        """Close a connection that the server has closed, or that has what nobody waited for."""
+        """Close a connection that the server has closed, or that has unread answers."""
         if not self._redis.is_connected:
             return
         try:
@@ -135,7 +135,7 @@ class Connection:
             return error
 
     def is_stale(self) -> bool:
-        """Return whether what stands between may have forgotten it, so that silence says little."""
+        """Return whether a proxy or NAT may have dropped it silently, as it was idle for long."""
         return self._redis.is_connected and monotonic() - self._used > FRESH
 
     def idle_for(self) -> float:
@@ -219,7 +219,7 @@ class AsyncConnection:
 
     async def _send(self, packed: bytes, limit: float) -> None:
         redis = self._redis
-        # Closed by the server meanwhile, or with an answer that nobody waited for.
+        # Closed by the server meanwhile, or with an unread answer.
         if redis.is_connected and await redis.can_read():
             await self.drop()
         self._used = monotonic()
@@ -297,7 +297,7 @@ class AsyncConnection:
             raise asyncio.CancelledError(*cancelled)
 
     def is_stale(self) -> bool:
-        """Return whether what stands between may have forgotten it, so that silence says little."""
+        """Return whether a proxy or NAT may have dropped it silently, as it was idle for long."""
         return self._redis.is_connected and monotonic() - self._used > FRESH
 
     def idle_for(self) -> float:

@@ -1,12 +1,12 @@
-"""Waiting: one mailbox and one blocking connection for all who wait in a process, or on a loop.
+"""Waiting: one mailbox and one blocking connection for all waiters of a process, or of a loop.
 
-A release tells the mailbox whose turn it is. Of the threads that wait one reads it for all, on a
-connection of its own: it blocks until something is told, for SAFETY seconds at most, and then asks
-for those who were told, and for one of each name that was not asked for lately, as a dead holder
-tells nothing. On an event loop a task reads.
+A release writes to the mailbox which claim is next. One of the waiting threads reads it for all, on
+a connection of its own: it blocks for SAFETY seconds at most. Then it sends the attempts of the
+claims that were named, and of one claim for each lock that was not asked for lately, because a
+crashed holder writes nothing. On an event loop a task reads.
 
-Its own next attempt goes along with the wait: the server makes it as soon as it is woken, which
-saves the way there and back. So whoever waits longest reads: that one is told next.
+The reader's own next attempt is sent along with the blocking command. The server runs it as soon as
+that ends, which saves a round trip. So the waiter that has waited longest reads: it is next.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .scripts import SAFETY
 __all__ = ["Answer", "LoopMailbox", "LoopMailboxes", "ThreadMailbox", "ThreadMailboxes"]
 
 Answer: TypeAlias = Grant | bool
-"""What a wait ends with: see `BaseLockBackend.queue`."""
+"""The result of a wait: see `BaseLockBackend.queue`."""
 
 Handle: TypeAlias = Callable[[Any], None]
 
 ASK: Final = True
-"""Told to one that has to ask by itself."""
+"""The result for a waiter that has to ask by itself."""
 
-LOOK = SAFETY / 4  # seconds after which it is looked again which names have to be asked for
+LOOK = SAFETY / 4  # seconds between two searches for locks that have to be asked for
 
 
 class Technique(Protocol):
@@ -82,14 +82,14 @@ class Waiter:
         self.wake()
 
     def ended(self) -> Answer:
-        """Return how it ended, or raise that; nothing was told: then ask."""
+        """Return the result of the wait, or raise its error; ASK if there is none."""
         if isinstance(self.answer, Exception):
             raise self.answer
         return ASK if self.answer is None else self.answer
 
 
 class Mailbox:
-    """Who waits in one process, or on one loop, and what is sent and heard for them."""
+    """The waiters of one process, or of one loop, and what is sent and received for them."""
 
     def __init__(self, way: Technique, home: bytes, clock: Clock, *, along: bool) -> None:
         self.home = home
@@ -120,11 +120,11 @@ class Mailbox:
         self._waiters.pop(waiter.claim.owner, None)
 
     def waiting(self) -> list[Waiter]:
-        """Return who waits, and was told nothing yet."""
+        """Return the waiters without a result."""
         return [each for each in list(self._waiters.values()) if each.answer is None]
 
     def oldest(self) -> Waiter | None:
-        """Return who waits longest."""
+        """Return the waiter that has waited longest."""
         order = self._order
         with self._mutex:
             while order:
@@ -174,7 +174,7 @@ class Mailbox:
         return self._along and self._way.may_go_along(waiter.claim)
 
     def _to_ask(self, along: Waiter | None) -> list[Waiter]:
-        """Return the told, and now and then the first of each name that nobody asked for."""
+        """Return the claims to ask for: those named, and the first of each neglected lock."""
         told, self._told = self._told, []
         found = {id(each): each for each in told if each.answer is None}
         now = self._clock()
@@ -202,7 +202,7 @@ class Mailbox:
         elif meant.queue:
             self._asked[waiter.claim.key] = self._clock()
         elif waiter.answer is None and self._waiters.get(waiter.claim.owner) is waiter:
-            self.tell_all(ASK)  # the server took us for dead, or lost all: queue again
+            self.tell_all(ASK)  # it took this process for crashed, or lost its data: queue again
 
     def _heard(self, along: Waiter | None, answer: Any) -> None:
         """Note whose turn it is; ``along`` is the waiter whose attempt follows."""
@@ -337,7 +337,7 @@ class LoopMailbox(Mailbox):
         return waiter.ended()
 
     async def _read(self) -> None:
-        """Read for as long as somebody waits."""
+        """Read while there are waiters."""
         try:
             node = await self._client.node_of(self.home, self._patience)
             connections = await node.loops.mine()
@@ -365,7 +365,7 @@ class LoopMailbox(Mailbox):
             self.tell_all(ASK)
             raise
         finally:
-            self._task = None  # whoever comes from now on begins another one
+            self._task = None  # a later waiter starts another one
             await connections.give_back(connection)
 
     def cancel(self) -> None:

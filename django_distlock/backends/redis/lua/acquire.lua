@@ -3,14 +3,15 @@
 -- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
 -- ARGV  1 owner  2 the name, "\n", the note  3 ttl and retention together, in ms
 --       4 the retention in s, of 9 digits  5 "1" to queue, "2" to go on if still queued
---       6 presence and 7 short grant, in ms  8 the mailbox of who asks, where it is told of its turn
+--       6 presence and 7 short grant, in ms  8 the key of the claim's mailbox
 --
 -- A record is "1234567890123456" when the name is free: the last token. When it is held it is
 -- "-1234567890123456000604800owner\nname\nnote": the token (16), the retention in s (9) and who holds
 -- it, with "+" for "-" when others may be queued. It lives for the ttl and the retention together,
 -- so that the token outlives the lease; what is left of the lease is the record's ttl less the
--- retention. Who waits has a key "a:" that names its mailbox, a list of those whose turn it is; its
--- process says that it lives by the key of the mailbox with "p". The other keys share the record's hash tag; their names begin as that of the index
+-- retention. Each waiter has a key "a:" that names its mailbox, a list of the owners that are next;
+-- its process is alive while the key of the mailbox with "p" exists. The other keys share the
+-- record's hash tag; their names begin as that of the index
 -- does, and the record's own ends with the digest that the index has of it.
 --
 -- Returns the token when granted, else {ms that the holder has left, its note, queued or not}.
@@ -102,7 +103,7 @@ if not token then
                 call('SETRANGE', KEYS[1], 0, '+')
             end
         end
-        -- Who waits asks far more often than this; the dead must not be kept for ever.
+        -- A waiter asks far more often than this; those of crashed processes expire.
         call('SET', presence, ARGV[8], 'PX', 40 * ARGV[6])
         call('PEXPIRE', KEYS[3], 40 * ARGV[6])
         call('SET', ARGV[8] .. 'p', 1, 'PX', ARGV[6])
