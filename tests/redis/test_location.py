@@ -304,7 +304,7 @@ def test_what_connections_are_made_with(alone: Redis, opened: Opener, name: str)
 
     by_name = {"username": "ours", "password": "secret", "client_name": "locks"}
     for number, given in enumerate(({"credential_provider": Provider()}, by_name)):
-        url = f"redis://nobody:wrong@127.0.0.1:{alone.port}/0"
+        url = f"redis://other:wrong@127.0.0.1:{alone.port}/0"
         backend = opened(url, CONNECTION=given)
         with lock(f"{name}{number}", using=backend.alias):
             assert "user=ours" in alone.execute("CLIENT", "LIST")

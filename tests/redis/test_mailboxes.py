@@ -176,7 +176,7 @@ def test_a_handler_on_the_readers_thread_waits_by_itself(
 def test_a_cancellation_waits_for_the_answer(
     proxy: Proxy, opened: Opener, name: str, times: int
 ) -> None:
-    """Else the server could grant what nobody has."""
+    """Else the server could grant the lock after the task has ended."""
     backend = opened(f"redis://127.0.0.1:{proxy.port}/0")
 
     async def cancelled(work: Awaitable[object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage
@@ -22,7 +23,7 @@ from .location import locate, require_redis
 from .replicas import replicated
 from .scripts import Scripted
 from .transactions import Watched
-from .waiting import Answer, LoopMailbox, LoopMailboxes, ThreadMailbox, ThreadMailboxes
+from .waiting import Answer, LoopMailbox, LoopMailboxes, Mailboxes, ThreadMailbox
 
 __all__ = ["RedisBackend"]
 
@@ -82,7 +83,7 @@ class RedisBackend(Looking):
         node, anode = self._clients, self._aclients
         if self._scripted and isinstance(node, NodeClient) and isinstance(anode, AsyncNodeClient):
             self._direct = self._scripted, node, anode
-        self._mailboxes = ThreadMailboxes(self._mailbox, place.base)
+        self._mailboxes = Mailboxes(self._mailbox, place.base)
         self._loops = PerLoop(lambda: LoopMailboxes(self._loop_mailbox, place.base))
         self._queued: dict[str, float] = {}  # owners that stand in the queue, and since when
 
@@ -105,35 +106,26 @@ class RedisBackend(Looking):
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
         patience = self._patience(limit)
-        home = self._mailboxes.of(self._way.tag_of(claim)).home if limit > 0 else b""
+        home = self._mailbox_of(claim).home if limit > 0 else b""
         if self._direct is not None and not self._replicas:
             way, client, _ = self._direct
-            try:
+            with suppress(self._unknown):  # the server does not know the script yet
                 answer = client.ask(way.acquire_at_once(claim, home), patience)
-            except self._unknown:  # hardly ever
-                answer = self._clients.converse(self._attempt(claim, home, patience), patience)
-        else:
-            answer = self._clients.converse(self._attempt(claim, home, patience), patience)
-        return self._answered(claim, answer)
+                return self._answered(claim, answer)
+        begin = self._attempt(claim, home, patience)
+        return self._answered(claim, self._clients.converse(begin, patience))
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt as `try_acquire`, on the event loop."""
         patience = self._patience(limit)
-        home = b""
-        if limit > 0:
-            boxes = self._loops.found() or await self._loops.mine()
-            home = boxes.of(self._way.tag_of(claim)).home
+        home = (await self._loop_mailbox_of(claim)).home if limit > 0 else b""
         if self._direct is not None and not self._replicas:
             way, _, client = self._direct
-            try:
+            with suppress(self._unknown):
                 answer = await client.ask_packed(way.acquire_at_once(claim, home), patience)
-            except self._unknown:
-                begin = self._attempt(claim, home, patience)
-                answer = await self._aclients.converse(begin, patience)
-        else:
-            begin = self._attempt(claim, home, patience)
-            answer = await self._aclients.converse(begin, patience)
-        return self._answered(claim, answer)
+                return self._answered(claim, answer)
+        begin = self._attempt(claim, home, patience)
+        return self._answered(claim, await self._aclients.converse(begin, patience))
 
     def _attempt(self, claim: Claim, home: bytes, patience: float) -> Begin[Any]:
         if self._replicas:
@@ -186,10 +178,8 @@ class RedisBackend(Looking):
         limit = self.command_timeout
         if self._direct is not None:
             way, client, _ = self._direct
-            try:
+            with suppress(self._unknown):
                 return bool(client.ask(way.release_at_once(claim), limit, resend=False) == 1)
-            except self._unknown:
-                pass
         return self._clients.converse(lambda: self._way.release(claim), limit, resend=False)
 
     async def arelease(self, claim: Claim) -> bool:
@@ -206,11 +196,9 @@ class RedisBackend(Looking):
         limit = self.command_timeout
         if self._direct is not None:
             way, _, client = self._direct
-            try:
+            with suppress(self._unknown):
                 packed = way.release_at_once(claim)
                 return bool(await client.ask_packed(packed, limit, resend=False) == 1)
-            except self._unknown:
-                pass
         return await self._aclients.converse(lambda: self._way.release(claim), limit, resend=False)
 
     # -- waiting -----------------------------------------------------------------------------------
@@ -221,18 +209,23 @@ class RedisBackend(Looking):
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
         """Wait until the process's mailbox is told of the claim."""
-        mailbox = self._mailboxes.of(self._way.tag_of(claim))
         since = self._queued.get(claim.owner, 0.0)
-        return self._woken(claim, mailbox.wait(claim, since, limit, self._spare(left)))
+        told = self._mailbox_of(claim).wait(claim, since, limit, self._spare(left))
+        return self._woken(claim, told)
 
     async def aqueue(
         self, claim: Claim, limit: float, left: float | None
     ) -> Grant | Refusal | bool:
         """Wait as `queue`, for the loop's mailbox."""
-        boxes = self._loops.found() or await self._loops.mine()
-        mailbox = boxes.of(self._way.tag_of(claim))
         since = self._queued.get(claim.owner, 0.0)
+        mailbox = await self._loop_mailbox_of(claim)
         return self._woken(claim, await mailbox.wait(claim, since, limit))
+
+    def _mailbox_of(self, claim: Claim) -> ThreadMailbox:
+        return self._mailboxes.of(self._way.tag_of(claim))
+
+    async def _loop_mailbox_of(self, claim: Claim) -> LoopMailbox:
+        return (await self._loops.mine()).of(self._way.tag_of(claim))
 
     def _spare(self, left: float | None) -> float:
         """Return how long the server may take to answer, with so many seconds to wait."""

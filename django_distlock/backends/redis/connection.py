@@ -30,7 +30,27 @@ def _sound(answer: Any) -> Any:
     return answer
 
 
-class Connection:
+class _Kept:
+    """What a pool asks of a connection, of either kind."""
+
+    _redis: Any
+    _used: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected, as far as is known here."""
+        return bool(self._redis.is_connected)
+
+    def is_stale(self) -> bool:
+        """Return whether a proxy or NAT may have dropped it silently, as it was idle for long."""
+        return self.is_open and monotonic() - self._used > FRESH
+
+    def idle_for(self) -> float:
+        """Return the seconds since its last use."""
+        return monotonic() - self._used
+
+
+class Connection(_Kept):
     """One connection to one Redis, used by one thread at a time."""
 
     def __init__(self, place: Place, limit: float) -> None:
@@ -42,11 +62,6 @@ class Connection:
         self.pack = packer(self._redis)
         self._limit = limit
         self._used = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is connected, as far as is known here."""
-        return bool(self._redis.is_connected)
 
     def ask(self, command: Command | bytes, limit: float) -> Any:
         """Send a command, which may be packed already; return its answer, or raise it."""
@@ -134,20 +149,12 @@ class Connection:
                 self.drop()
             return error
 
-    def is_stale(self) -> bool:
-        """Return whether a proxy or NAT may have dropped it silently, as it was idle for long."""
-        return self._redis.is_connected and monotonic() - self._used > FRESH
-
-    def idle_for(self) -> float:
-        """Return the seconds since its last use."""
-        return monotonic() - self._used
-
     def drop(self) -> None:
         """Close the connection; the next command opens it again."""
         self._redis.disconnect()
 
 
-class AsyncConnection:
+class AsyncConnection(_Kept):
     """One connection to one Redis, used by one task at a time.
 
     A cancellation does not end a question that was sent: its answer is read, and then the task is
@@ -170,41 +177,28 @@ class AsyncConnection:
         self._closing: asyncio.Task[None] | None = None
         self._cancelled: tuple[Any, ...] | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it is connected, as far as is known here."""
-        return bool(self._redis.is_connected)
-
     async def ask(self, packed: bytes, limit: float) -> Any:
         """Send a command that is packed already; return its answer, or raise it."""
-        try:
-            await self._send(packed, limit)
-            answer = await self._receive(to_the_end=True)
-        except BaseException as error:
-            await self._failed(error, limit)
-            raise
-        self._deadline = None
+        (answer,) = await self._ask(packed, 1, limit)
         return _sound(answer)
 
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers, in ``limit`` seconds."""
+        return await self._ask(self.pack(commands), len(commands), limit)
+
+    async def send(self, commands: Sequence[Command], limit: float) -> None:
+        """Send commands, whose answers have to be received, all of them."""
+        await self._ask(self.pack(commands), 0, limit)
+
+    async def _ask(self, packed: bytes, count: int, limit: float) -> list[Any]:
         try:
-            await self._send(self.pack(commands), limit)
-            answers = [await self._receive(to_the_end=True) for _ in commands]
+            await self._send(packed, limit)
+            answers = [await self._receive(to_the_end=True) for _ in range(count)]
         except BaseException as error:
             await self._failed(error, limit)
             raise
         self._deadline = None
         return answers
-
-    async def send(self, commands: Sequence[Command], limit: float) -> None:
-        """Send commands, whose answers have to be received, all of them."""
-        try:
-            await self._send(self.pack(commands), limit)
-        except BaseException as error:
-            await self._failed(error, limit)
-            raise
-        self._deadline = None
 
     async def receive(self, limit: float) -> Any:
         """Return the next answer; a cancellation ends that at once."""
@@ -295,14 +289,6 @@ class AsyncConnection:
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None:
             raise asyncio.CancelledError(*cancelled)
-
-    def is_stale(self) -> bool:
-        """Return whether a proxy or NAT may have dropped it silently, as it was idle for long."""
-        return self._redis.is_connected and monotonic() - self._used > FRESH
-
-    def idle_for(self) -> float:
-        """Return the seconds since its last use."""
-        return monotonic() - self._used
 
     async def drop(self) -> None:
         """Close the connection; the next command opens it again."""

@@ -16,10 +16,11 @@ import random
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from threading import get_ident
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ...core.clock import Clock
 from ...core.fork import after_fork
@@ -32,7 +33,9 @@ from .errors import asks_again
 from .keys import mailbox_of
 from .scripts import SAFETY
 
-__all__ = ["Answer", "LoopMailbox", "LoopMailboxes", "ThreadMailbox", "ThreadMailboxes"]
+__all__ = ["Answer", "LoopMailbox", "LoopMailboxes", "Mailboxes", "ThreadMailbox"]
+
+M = TypeVar("M")
 
 Answer: TypeAlias = Grant | bool
 """The result of a wait: see `BaseLockBackend.queue`."""
@@ -58,23 +61,17 @@ class Technique(Protocol):
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal: ...
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Waiter:
     """A claim that waits: ``since`` when in all, ``joined`` when it began to this time."""
 
-    __slots__ = ("__weakref__", "address", "answer", "claim", "joined", "since", "thread", "wake")
-
-    def __init__(
-        self,
-        claim: Claim,
-        address: bytes,
-        since: float,
-        joined: float,
-        wake: Callable[[], None],
-    ) -> None:
-        self.claim, self.address, self.since, self.wake = claim, address, since, wake
-        self.joined = joined
-        self.answer: Answer | Exception | None = None
-        self.thread = 0
+    claim: Claim
+    address: bytes
+    since: float
+    joined: float
+    wake: Callable[[], None]
+    answer: Answer | Exception | None = None
+    thread: int = 0
 
     def tell(self, answer: Answer | Exception) -> None:
         """Say how the wait ends."""
@@ -374,19 +371,19 @@ class LoopMailbox(Mailbox):
             self._task.cancel()
 
 
-class ThreadMailboxes:
-    """The mailboxes of a process's threads: one, or on a cluster one for each hash tag."""
+class Mailboxes(Generic[M]):
+    """The mailboxes of a process or an event loop: one, or in a cluster one for each hash tag."""
 
-    def __init__(self, make: Callable[[bytes], ThreadMailbox], base: str) -> None:
+    def __init__(self, make: Callable[[bytes], M], base: str) -> None:
         self._make, self._base = make, base
         self._reset()
         after_fork(self._reset)
 
     def _reset(self) -> None:
         self._id = secrets.token_urlsafe(12)
-        self._made: dict[int, ThreadMailbox] = {}
+        self._made: dict[int, M] = {}
 
-    def of(self, tag: int) -> ThreadMailbox:
+    def of(self, tag: int) -> M:
         """Return the mailbox of a tag."""
         found = self._made.get(tag)
         if found is None:
@@ -395,20 +392,8 @@ class ThreadMailboxes:
         return found
 
 
-class LoopMailboxes:
-    """The mailboxes of one event loop."""
-
-    def __init__(self, make: Callable[[bytes], LoopMailbox], base: str) -> None:
-        self._make, self._base = make, base
-        self._id = secrets.token_urlsafe(12)
-        self._made: dict[int, LoopMailbox] = {}
-
-    def of(self, tag: int) -> LoopMailbox:
-        """Return the mailbox of a tag."""
-        found = self._made.get(tag)
-        if found is None:
-            found = self._made[tag] = self._make(mailbox_of(self._base, tag, self._id))
-        return found
+class LoopMailboxes(Mailboxes[LoopMailbox]):
+    """The mailboxes of one event loop, which ends their reading before it ends."""
 
     async def aclose(self) -> None:
         """End all reading."""
