@@ -57,13 +57,17 @@ WAIT: Final = ("SELECT pg_advisory_lock(%(lock)s::bigint)", "EXECUTE distlock_to
 UNLOCK: Final = "SELECT pg_advisory_unlock($1)"
 LOOK: Final = """SELECT string_agg(owner, ',')
   FROM distlock_advisory WHERE session = $1 AND forced <> 0"""
-_HELD: Final = """
+# IS TRUE keeps the locks a set, which each row is looked up in: of a join, a planner that knows
+# little of the table makes a loop over its rows for each lock.
+HELD: Final = """
 SELECT h.digest, h.name, h.owner, h.token, h.note, h.session, h.acquired
   FROM distlock_advisory h
-  JOIN pg_locks l ON l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-   AND ((l.classid::bigint << 32) | l.objid::bigint)::text = h.lock_key AND l.pid = h.session"""
-HOLDER: Final = f"{_HELD} WHERE h.digest = %(digest)s ORDER BY h.token DESC LIMIT 1"
+ WHERE ((h.lock_key, h.session) IN (
+    SELECT ((l.classid::bigint << 32) | l.objid::bigint)::text, l.pid
+      FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   )) IS TRUE"""
+HOLDER: Final = f"{HELD} AND h.digest = %(digest)s ORDER BY h.token DESC LIMIT 1"
 IS_HELD: Final = """SELECT 1 FROM pg_locks l
  WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -155,7 +159,7 @@ class PostgreSQL(Dialect):
     def holders(
         self, session: AdvisorySession, after: str, size: int
     ) -> tuple[list[Row], str | None]:
-        return session.fetch(_HELD, {}), None
+        return session.fetch(HELD, {}), None
 
     def is_held(self, session: AdvisorySession, lock: str) -> bool:
         return bool(session.fetch(IS_HELD, {"lock": lock}))
