@@ -31,7 +31,7 @@ BESIDE = ("tests", "docs", "testproject", "benchmarks", "scripts")
 PLACEHOLDER = ".example/"
 # The drivers of stores, and pytest: the app must work where none is installed.
 ABSENT = (
-    "psycopg", "psycopg2", "MySQLdb", "redis", "kazoo", "h11", "celery", "prometheus_client",
+    "psycopg", "psycopg2", "MySQLdb", "redis", "kazoo", "httptools", "celery", "prometheus_client",
     "opentelemetry", "health_check", "pytest",
 )  # fmt: skip
 

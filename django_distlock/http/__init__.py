@@ -1,6 +1,7 @@
 """HTTP for stores that speak it: kept connections, several servers, time limits, streams.
 
-The framing is h11's; threads and event loops share all that is not reading or writing a socket.
+Answers are read by httptools; threads and event loops share all that is not reading or writing a
+socket.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ __all__ = [
     "Request",
     "Stream",
     "parse_endpoint",
-    "require_h11",
+    "require_httptools",
 ]
 
 
-def require_h11(alias: str, extra: str) -> None:
-    """Raise InvalidLockBackendError, which names the ``extra``, unless h11 is installed."""
+def require_httptools(alias: str, extra: str) -> None:
+    """Raise InvalidLockBackendError, which names the ``extra``, unless httptools is installed."""
     try:
-        import h11
+        import httptools
     except ImportError as error:
         raise InvalidLockBackendError(
-            f"DISTLOCKS[{alias!r}]: h11, which this backend speaks HTTP by, is not installed: "
+            f"DISTLOCKS[{alias!r}]: httptools, by which this backend reads HTTP, is not installed: "
             f"pip install django-distlock[{extra}]."
         ) from error
-    del h11
+    del httptools

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from .addresses import alook_up
-from .framing import SIZE, Framing, Read
+from .framing import SIZE, Framing
 from .messages import FRESH, Answer, Endpoint, HttpError, Request, overdue
 from .wires import is_readable
 
@@ -48,7 +48,7 @@ class AsyncWire:
 
     async def ask(self, request: Request, limit: float) -> Answer:
         """Send a request and return its answer."""
-        answer = await self._begin(request, limit, Framing.answer)
+        answer = await self._begin(request, limit, whole=True)
         self._used = time.monotonic()
         if not self._framing.reusable:
             self.drop()
@@ -56,7 +56,7 @@ class AsyncWire:
 
     async def open(self, request: Request, limit: float) -> Answer:
         """Send a request whose answer is a stream of lines; return the head of the answer."""
-        return await self._begin(request, limit, Framing.head)
+        return await self._begin(request, limit, whole=False)
 
     async def lines(self, limit: float) -> list[bytes]:
         """Return the next lines of the stream, none if nothing came within ``limit`` seconds."""
@@ -73,11 +73,11 @@ class AsyncWire:
             raise HttpError(f"{self.endpoint}: {error}") from error
         return lines
 
-    async def _begin(self, request: Request, limit: float, read: Read) -> Answer:
+    async def _begin(self, request: Request, limit: float, *, whole: bool) -> Answer:
         ends = time.monotonic() + limit
         kept = self._is_usable()
         try:
-            return await self._once(request, limit, read)
+            return await self._once(request, limit, whole=whole)
         except HttpError as error:
             self.drop()
             # Closed by the server since it was last used, perhaps: one more connection is tried.
@@ -89,12 +89,12 @@ class AsyncWire:
             self.drop()
             raise
         try:
-            return await self._once(request, limit, read)
+            return await self._once(request, limit, whole=whole)
         except BaseException:
             self.drop()
             raise
 
-    async def _once(self, request: Request, limit: float, read: Read) -> Answer:
+    async def _once(self, request: Request, limit: float, *, whole: bool) -> Answer:
         sent = False
         ends = time.monotonic() + limit
         try:
@@ -103,15 +103,10 @@ class AsyncWire:
                 packed = self._framing.pack(request)
                 sent = True
                 writer.write(packed)
-                reading = read(self._framing)
-                next(reading)
-                while True:
-                    data = await reader.read(SIZE)
-                    try:
-                        reading.send(data)
-                    except StopIteration as done:  # no coroutine may be left by it
-                        answer: Answer = done.value
-                        return answer
+                framing = self._framing
+                while not (framing.is_whole if whole else framing.has_head):
+                    framing.feed(await reader.read(SIZE))
+                return framing.answer()
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one

@@ -1,166 +1,139 @@
-"""HTTP/1.1 on one connection, by h11: what is to be sent, and what was received, in bytes.
+"""HTTP/1.1 on one connection: what is to be sent, and what was received, in bytes.
 
-A head is made by h11 once and kept, and h11 is asked of those answers only that are not plain.
-Nothing here reads or writes a socket, so threads and event loops share it.
+httptools, the parser of uvicorn and in C, reads the answers. Nothing here reads or writes a socket,
+so threads and event loops share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, TypeAlias
+from typing import Any
 
 from .messages import Answer, Endpoint, HttpError, Request
-from .plain import read_plain
 
-__all__ = ["SIZE", "Framing", "Read", "Reading"]
+__all__ = ["SIZE", "Framing"]
 
 SIZE = 65536
 """Bytes that are read at once."""
 HEADS = 64
 """Heads of requests that a connection keeps."""
-
-Reading = Generator[None, bytes, Answer]
-"""Wants to be sent what was received (b"": the server closed), until it returns the answer."""
+LONGEST = 65536 + SIZE
+"""Bytes of an answer without the end of its head after which it is none."""
 
 
 class Framing:
-    """What one connection is in the middle of."""
+    """What one connection is in the middle of; the parser calls the methods ``on_...``."""
 
     def __init__(self, endpoint: Endpoint, headers: tuple[tuple[str, str], ...]) -> None:
-        import h11
+        import httptools
 
-        self._kinds = h11
-        self._state: Any = None  # h11's, for an answer that is not plain
-        self._request = Request("GET", "/")
+        self._parse = httptools
         self._heads: dict[tuple[str, str, tuple[tuple[str, str], ...]], bytes] = {}
         self._endpoint = endpoint
         self._headers = (("Host", endpoint.authority), *headers)
-        self.began = False  # whether anything of an answer has come
-        self._line = b""
-        self._ended = False
+        self._begin(Request("GET", "/"))
+
+    def _begin(self, request: Request) -> None:
+        self._request = request
+        self._parser: Any = self._parse.HttpResponseParser(self)
+        self._said: dict[str, str] = {}
+        self._status = 0
+        self._body = bytearray()
+        self._received = 0
+        self.has_head = False  # whether the head of the answer has come
+        self.is_whole = False  # whether all of it has
+        self.reusable = True  # whether the connection can take another request afterwards
+
+    @property
+    def began(self) -> bool:
+        """Whether anything of an answer has come."""
+        return self._received > 0
+
+    # -- what is sent ------------------------------------------------------------------------------
 
     def pack(self, request: Request) -> bytes:
         """Return what to send for a request."""
-        self._request, self._state, self.began = request, None, False
+        self._begin(request)
         known = (request.method, request.target, request.headers)
         head = self._heads.get(known)
         if head is None:
             if len(self._heads) >= HEADS:
                 self._heads.clear()
-            bare, _ = self._begin(self._headers + request.headers)
-            head = self._heads[known] = bare[:-2]  # without the empty line
+            head = self._heads[known] = self._head_of(request)
         return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(request.body), request.body)
 
-    def _begin(self, headers: tuple[tuple[str, str], ...]) -> tuple[bytes, Any]:
-        """Return the head of the request, and a connection of h11's that has sent it."""
-        kinds, request = self._kinds, self._request
-        state = kinds.Connection(kinds.CLIENT)
+    def _head_of(self, request: Request) -> bytes:
+        lines = [f"{request.method} {request.target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._headers + request.headers]
+        text = "".join(lines)
+        if not (text.isascii() and text.isprintable()) or " " in request.target:
+            raise HttpError("this cannot be sent by HTTP: white space or a control character in it",
+                            sent=False)  # fmt: skip
+        return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+
+    # -- what is received --------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Take what was received; b"" when the server has closed the connection."""
+        if not data:
+            lengthless = not {"content-length", "transfer-encoding"} & self._said.keys()
+            if not (self.has_head and lengthless):
+                raise HttpError(f"{self._endpoint} closed the connection")
+            self.is_whole, self.reusable = True, False
+            return
+        self._received += len(data)
         try:
-            head = kinds.Request(method=request.method, target=request.target, headers=headers)
-            return state.send(head), state
-        except kinds.LocalProtocolError as error:
-            raise HttpError(f"this cannot be sent by HTTP: {error}", sent=False) from error
+            self._parser.feed_data(data)
+        except (self._parse.HttpParserError, self._parse.HttpParserUpgrade) as error:
+            self.reusable = False
+            if not self.is_whole:
+                raise HttpError(f"{self._endpoint} does not speak HTTP: {error}") from error
+        if not self.has_head and self._received > LONGEST:
+            raise HttpError(f"{self._endpoint} does not speak HTTP: the head has no end")
 
-    def _leave_to_h11(self) -> None:
-        """Have h11 know what was sent, so that it can read the answer."""
-        body, kinds = self._request.body, self._kinds
-        length = (("Content-Length", str(len(body))),)
-        _, self._state = self._begin(self._headers + length + self._request.headers)
-        if body:
-            self._state.send(kinds.Data(data=body))
-        self._state.send(kinds.EndOfMessage())
+    def on_message_begin(self) -> None:
+        if self.is_whole:
+            self.reusable = False  # more than was asked for
+        else:
+            self._said = {}
 
-    def answer(self) -> Reading:
-        """Read an answer to its end."""
-        received = bytearray()
-        needed: int | None = 1 if self._request.method != "HEAD" else None
-        while needed is not None:
-            data = yield
-            if not data:
-                break
-            self.began = True
-            received += data
-            if len(received) >= needed:  # looked at once it is whole, not at each part of it
-                found = read_plain(bytes(received))
-                if isinstance(found, Answer):
-                    return found
-                needed = found
-        self._leave_to_h11()
-        if received:
-            self._feed(bytes(received))
-        if needed is not None:
-            self._feed(b"")
-        kinds = self._kinds
-        head: Any = None
-        parts: list[bytes] = []
-        while True:
-            event = self._next()
-            if event is kinds.NEED_DATA:
-                self._feed((yield))
-            elif isinstance(event, kinds.Response):
-                head = event
-            elif isinstance(event, kinds.Data):
-                parts.append(bytes(event.data))
-            elif isinstance(event, kinds.EndOfMessage):
-                return self._made(head, b"".join(parts))
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.is_whole:
+            self._said[name.decode("latin-1").lower()] = value.decode("latin-1").strip(" \t")
 
-    def head(self) -> Reading:
-        """Read the first part of an answer, which goes on as lines; the body is still missing."""
-        self._leave_to_h11()
-        kinds = self._kinds
-        while True:
-            event = self._next()
-            if event is kinds.NEED_DATA:
-                self._feed((yield))
-            elif isinstance(event, kinds.Response):
-                return self._made(event, b"")
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if self.is_whole or status < 200:  # 100 and 103 come before the answer
+            return
+        self._status, self.has_head = status, True
+        if self._request.method == "HEAD":  # which has no body, whatever its head says
+            self._end()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.is_whole:
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        if self.has_head and not self.is_whole:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_whole = True
+        self.reusable = bool(self._parser.should_keep_alive())
+
+    def answer(self) -> Answer:
+        """Return the answer: of one that goes on, the head."""
+        return Answer(self._status, self._said, bytes(self._body) if self.is_whole else b"")
 
     def lines(self, data: bytes | None = None) -> list[bytes]:
-        """Return the lines that are complete, after ``data`` was received.
+        """Return the lines of a stream that are complete, after ``data`` was received.
 
         Raises HttpError when the stream has ended, once all its lines were returned.
         """
-        if data is not None:
-            self._feed(data)
-        lines: list[bytes] = []
-        while not self._ended and (event := self._next()) is not self._kinds.NEED_DATA:
-            if isinstance(event, self._kinds.EndOfMessage):
-                self._ended = True
-            elif isinstance(event, self._kinds.Data):
-                *whole, self._line = (self._line + bytes(event.data)).split(b"\n")
-                lines += [line for line in whole if line.strip()]
-        if self._ended and not lines:
+        if data is not None and not self.is_whole:
+            self.feed(data)
+        *whole, rest = bytes(self._body).split(b"\n")
+        self._body = bytearray(rest)
+        lines = [line for line in whole if line.strip()]
+        if self.is_whole and not lines:
             raise HttpError(f"{self._endpoint} ended the stream")
         return lines
-
-    @property
-    def reusable(self) -> bool:
-        """Whether the connection can take another request."""
-        if self._state is None:
-            return True
-        done, (more, _) = self._kinds.DONE, self._state.trailing_data
-        return self._state.our_state is done and self._state.their_state is done and not more
-
-    def _next(self) -> Any:
-        try:
-            event = self._state.next_event()
-        except self._kinds.RemoteProtocolError as error:
-            raise HttpError(f"{self._endpoint} does not speak HTTP: {error}") from error
-        if isinstance(event, self._kinds.ConnectionClosed):
-            raise HttpError(f"{self._endpoint} closed the connection")
-        return event
-
-    def _feed(self, data: bytes) -> None:
-        if data:
-            self.began = True
-        elif not self.began:
-            raise HttpError(f"{self._endpoint} closed the connection")
-        self._state.receive_data(data)
-
-    def _made(self, head: Any, body: bytes) -> Answer:
-        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
-        return Answer(head.status_code, headers, body)
-
-
-Read: TypeAlias = Callable[[Framing], Reading]
-"""`Framing.answer` or `Framing.head`."""

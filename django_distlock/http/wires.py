@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from .addresses import look_up
-from .framing import SIZE, Framing, Read
+from .framing import SIZE, Framing
 from .messages import FRESH, Answer, Endpoint, HttpError, Request, overdue
 
 __all__ = ["Wire", "is_readable"]
@@ -30,7 +30,7 @@ class Wire:
 
     def ask(self, request: Request, limit: float) -> Answer:
         """Send a request and return its answer."""
-        answer = self._begin(request, limit, Framing.answer)
+        answer = self._begin(request, limit, whole=True)
         self._used = time.monotonic()
         if not self._framing.reusable:
             self.drop()
@@ -38,7 +38,7 @@ class Wire:
 
     def open(self, request: Request, limit: float) -> Answer:
         """Send a request whose answer is a stream of lines; return the head of the answer."""
-        return self._begin(request, limit, Framing.head)
+        return self._begin(request, limit, whole=False)
 
     def lines(self, limit: float) -> list[bytes]:
         """Return the next lines of the stream, none if nothing came within ``limit`` seconds."""
@@ -56,11 +56,11 @@ class Wire:
             lines = self._framing.lines(data)
         return lines
 
-    def _begin(self, request: Request, limit: float, read: Read) -> Answer:
+    def _begin(self, request: Request, limit: float, *, whole: bool) -> Answer:
         ends = time.monotonic() + limit
         kept = self._is_usable()
         try:
-            return self._once(request, ends, limit, read)
+            return self._once(request, ends, limit, whole=whole)
         except HttpError as error:
             self.drop()
             # Closed by the server since it was last used, perhaps: one more connection is tried.
@@ -72,12 +72,12 @@ class Wire:
             self.drop()
             raise
         try:
-            return self._once(request, ends, limit, read)
+            return self._once(request, ends, limit, whole=whole)
         except BaseException:
             self.drop()
             raise
 
-    def _once(self, request: Request, ends: float, limit: float, read: Read) -> Answer:
+    def _once(self, request: Request, ends: float, limit: float, *, whole: bool) -> Answer:
         sent = False
         try:
             sock = self._sock or self._connect(ends)
@@ -85,13 +85,10 @@ class Wire:
             sent = True
             sock.settimeout(max(ends - time.monotonic(), 0.001))
             sock.sendall(packed)
-            reading = read(self._framing)
-            next(reading)
-            while True:
-                reading.send(_receive(sock, ends))
-        except StopIteration as done:
-            answer: Answer = done.value
-            return answer
+            framing = self._framing
+            while not (framing.is_whole if whole else framing.has_head):
+                framing.feed(_receive(sock, ends))
+            return framing.answer()
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one

@@ -127,8 +127,8 @@ KNOWN: dict[str, tuple[str, Start]] = {
     "mysql": ("MySQLdb", _mysql),
     "redis": ("redis", _redis),
     "redlock": ("redis", _redlock),
-    "etcd": ("h11", _etcd),
-    "consul": ("h11", _consul),
+    "etcd": ("httptools", _etcd),
+    "consul": ("httptools", _consul),
     "zookeeper": ("kazoo", _zookeeper),
 }
 """By its name: the driver of a store, and how it is started."""

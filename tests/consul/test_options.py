@@ -90,7 +90,7 @@ def test_files_of_tls_need_https(tmp_path: Path) -> None:
 
 def test_the_driver_is_named_with_its_extra() -> None:
     with (
-        mock.patch.dict(sys.modules, {"h11": None}),
+        mock.patch.dict(sys.modules, {"httptools": None}),
         pytest.raises(InvalidLockBackendError, match=r"django-distlock\[consul\]"),
     ):
         made()

@@ -18,7 +18,7 @@ from django_distlock.http import (
     HttpError,
     Request,
     parse_endpoint,
-    require_h11,
+    require_httptools,
 )
 from tests.http.server import HTTPServer, serving
 from tests.http.tools import LIMIT, Ask, Open, get
@@ -193,8 +193,8 @@ def test_what_is_no_address(url: object) -> None:
         parse_endpoint(url, 2379)
 
 
-def test_without_h11(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_h11("shop", "etcd")
-    monkeypatch.setitem(sys.modules, "h11", None)
+def test_without_httptools(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_httptools("shop", "etcd")
+    monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(InvalidLockBackendError, match=r"pip install django-distlock\[etcd\]"):
-        require_h11("shop", "etcd")
+        require_httptools("shop", "etcd")

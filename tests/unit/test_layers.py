@@ -81,8 +81,8 @@ INNER: dict[str, set[str]] = {
     # It needs what is not on every system.
     "backends.table": {".backends.table.filedoor"},
     # The driver of the stores that speak HTTP.
-    "http.framing": {"h11"},
-    "http": {"h11"},
+    "http.framing": {"httptools"},
+    "http": {"httptools"},
     # Needed only when its thread ends.
     "core.worker": {"django.db", "django.db.backends.base.base"},
     "backends.table.checks": {"sqlite3"},
@@ -97,8 +97,8 @@ the contract suite starts as processes import what they need once Django is set 
 
 DRIVERS = {
     "psycopg", "psycopg2", "MySQLdb", "pymysql", "sqlite3", "redis", "django_redis", "hiredis",
-    "kazoo", "h11", "requests", "celery", "etcd3", "consul", "prometheus_client", "opentelemetry",
-    "health_check", "rest_framework",
+    "kazoo", "httptools", "requests", "celery", "etcd3", "consul", "prometheus_client",
+    "opentelemetry", "health_check", "rest_framework",
 }  # fmt: skip
 
 KEEPERS = {("core.registry", ".core.hold"), ("core.watchdog", ".core.hold")}

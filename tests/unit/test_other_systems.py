@@ -35,7 +35,7 @@ settings.configure(
     },
 )
 import django.db.models, django.core.files.locks
-import redis, kazoo.client, celery.contrib.testing.worker, billiard.exceptions, h11
+import redis, kazoo.client, celery.contrib.testing.worker, billiard.exceptions, httptools
 asyncio.new_event_loop().close()  # Python 3.14 chooses the kind for the system at the first use
 
 NAMES = '''fork forkpty register_at_fork killpg getpgrp getpgid setpgid tcgetpgrp setsid getuid

@@ -14,7 +14,7 @@ from ...conf import AliasConf, OptionSpec
 from ...core.flow import MIN_ATTEMPT_TIMEOUT, Flow
 from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import UnsupportedOperationError
-from ...http import Ask, Http, HttpError, Request, require_h11
+from ...http import Ask, Http, HttpError, Request, require_httptools
 from ..flows import FlowBackend
 from . import checks, errors, inspect, options
 from .calls import Api, ConsulError, Step, Talk
@@ -60,7 +60,7 @@ class ConsulBackend(FlowBackend):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        require_h11(alias, "consul")
+        require_httptools(alias, "consul")
         # Longer than a server without a leader keeps a request before it says so, 7 s.
         self.command_timeout = self.opts.get("COMMAND_TIMEOUT", 10.0)
         self._lock_delay: float = self.opts.get("LOCK_DELAY", options.LOCK_DELAY)

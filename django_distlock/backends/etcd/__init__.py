@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage
 from ...conf import AliasConf, OptionSpec
 from ...core.flow import MIN_ATTEMPT_TIMEOUT, Flow, Step
 from ...core.values import Claim, Grant, LockInfo, Refusal
-from ...http import Http, HttpError, require_h11
+from ...http import Http, HttpError, require_httptools
 from ..flows import FlowBackend, Operation
 from . import checks, errors, inspect, options
 from .asking import Asker
@@ -49,7 +49,7 @@ class EtcdBackend(FlowBackend):
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
-        require_h11(alias, "etcd")
+        require_httptools(alias, "etcd")
         self.located = options.locate(alias, conf, self.opts)
         servers = self.located.endpoints
         http = Http(servers, tls=self.located.tls, waiting=WAITING)
