@@ -83,6 +83,9 @@ class Framing:
         self._received += len(data)
         try:
             self._parser.feed_data(data)
+        except self._parse.HttpParserCallbackError as error:
+            # A signal's handler raised in one of ours, which is not the server's doing.
+            raise (error.__context__ or error) from None
         except (self._parse.HttpParserError, self._parse.HttpParserUpgrade) as error:
             self.reusable = False
             if not self.is_whole:
