@@ -29,6 +29,7 @@ from .fencing.fields import FenceMarkField, FencingTokenField
 from .fencing.querysets import Fenced, FencedManager, FencedQuerySet
 from .group import Leases, LockGroup, lock_all, lock_for
 from .handler import locks
+from .leader import Leader, leader
 from .lease import Lease
 from .lock import Lock, lock
 
@@ -44,6 +45,7 @@ __all__ = [
     "Holder",
     "InvalidLockBackendError",
     "InvalidLockError",
+    "Leader",
     "Lease",
     "LeaseLostError",
     "Leases",
@@ -60,6 +62,7 @@ __all__ = [
     "StaleVersionError",
     "UnsupportedOperationError",
     "current_lease",
+    "leader",
     "lock",
     "lock_all",
     "lock_for",

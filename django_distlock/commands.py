@@ -32,6 +32,7 @@ __all__ = [
     "AlreadyRunningError",
     "LockedCommand",
     "alone",
+    "ending",
     "locked_command",
 ]
 
@@ -132,7 +133,7 @@ def alone(
     ``held`` is the exit code when the lock is held; ``caller`` is whom
     the lock shows; ``ended_by`` are the signals that end the block, by 128 + their number.
     """
-    with _ended_by(ended_by):
+    with ending(ended_by):
         try:
             with taken_by(caller):
                 lease = flow.run(guard._obtain(UNSET))
@@ -158,7 +159,7 @@ def alone(
 
 
 @contextmanager
-def _ended_by(signals: Sequence[int]) -> Iterator[None]:
+def ending(signals: Sequence[int]) -> Iterator[None]:
     """Have signals end the program as an exception does, so that the lock is freed.
 
     SIGINT too by SystemExit: a KeyboardInterrupt that has passed through code made from text, such

@@ -50,6 +50,7 @@ def running_under(leases: Sequence[Lease]) -> Iterator[None]:
 class LeaseArgument:
     """The parameter of a function that is annotated `Lease`, which its decorator fills.
 
+    Or that has no annotation, and is ``called`` so.
     ``signature``, that of ``function`` unless given, is what is left for the callers. Annotations
     that are text are looked up where the function was defined. Raises InvalidLockError for a
     parameter that cannot be filled by its name.
@@ -58,11 +59,20 @@ class LeaseArgument:
     __slots__ = ("_index", "_name", "signature")
 
     def __init__(
-        self, function: Callable[..., Any], signature: inspect.Signature | None = None
+        self,
+        function: Callable[..., Any],
+        signature: inspect.Signature | None = None,
+        *,
+        called: str | None = None,
     ) -> None:
         signature = signature or inspect.signature(function)
         parameters = list(signature.parameters.values())
-        wanted = [each for each in parameters if _is_lease(each.annotation, function)]
+        wanted = [
+            each
+            for each in parameters
+            if _is_lease(each.annotation, function)
+            or (each.name == called and each.annotation is each.empty)
+        ]
         self.signature = signature
         self._name = wanted[0].name if wanted else None
         self._index = len(parameters)  # of a keyword-only one: never among the positional ones

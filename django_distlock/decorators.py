@@ -9,7 +9,7 @@ import string
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 
@@ -109,6 +109,9 @@ class Decorates:
     on_contention: Contention
     default: Any
 
+    _lease_called: ClassVar[str | None] = None
+    """The name of a parameter that is given the lease though it is not annotated."""
+
     @abstractmethod
     def _names(self) -> list[Name]:
         """Return the names, which may be templates or callables."""
@@ -127,7 +130,7 @@ class Decorates:
         if isinstance(function, staticmethod):
             return cast("Callable[P, R]", staticmethod(self(function.__func__)))
         self._check(function)
-        argument = LeaseArgument(function)
+        argument = LeaseArgument(function, called=self._lease_called)
         if argument and len(self._names()) != 1:
             raise InvalidLockError(
                 f"{function!r} has a parameter for the lease, and the decorator has several: use "

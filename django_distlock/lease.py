@@ -16,7 +16,7 @@ from .core.durations import MIN_TTL, Duration, check_ttl, check_wait
 from .core.flow import Attempt, Flow
 from .core.hold import Hold, State
 from .core.values import Claim, Grant
-from .core.watchdog import abandon, watchdog
+from .core.watchdog import watchdog
 from .core.worker import callbacks
 from .exceptions import (
     InvalidLockError,
@@ -162,15 +162,26 @@ class Lease:
         """Free the lock; of nested acquisitions the last release frees it.
 
         Inside an open transaction it follows IN_TRANSACTION: by default the lock is kept until
-        the transaction has ended. Raises LeaseLostError when the lease was lost, LockNotHeldError
-        when it was released before, LockBackendError when the store failed (call it again, or
-        leave the lock to its ttl: it is not renewed any more).
+        the transaction has ended. Within its min_hold the name stays taken for the rest of that.
+        Raises LeaseLostError when the lease was lost, LockNotHeldError when it was released before,
+        LockBackendError when the store failed (call it again, or leave the lock to its ttl: it is
+        not renewed any more).
         """
         self._end(self._release)
 
     async def arelease(self) -> None:
         """Release as `release`."""
         await self._aend(self._release)
+
+    def resign(self) -> None:
+        """Release as `release`, and at once, also within the lock's min_hold."""
+        self._hold.min_hold = 0.0
+        self.release()
+
+    async def aresign(self) -> None:
+        """Resign as `resign`."""
+        self._hold.min_hold = 0.0
+        await self.arelease()
 
     def _end(self, rest: Callable[[Attempt | bool], Flow[None]]) -> None:
         """Release by one plain call, as most are; else by ``rest``, told what that has come to."""
@@ -321,7 +332,7 @@ class Lease:
             if before not in (State.ACTIVE, State.RELEASING):
                 return
             hold.leave(before, State.RELEASED, "it was given up")
-        abandon(hold.backend, hold.claim, hold.place)
+        hold.give_up()
 
     # -- fenced writes -----------------------------------------------------------------------------
 
@@ -376,7 +387,7 @@ class Lease:
         self._done = True
         claim, token = hold.claim, hold.fencing_token
         where = None if hold.backend.transferable else fork.process()
-        options = [hold.renewing, hold.max_hold, hold.held_for(), hold.label, where]
+        options = [hold.renewing, hold.max_hold, hold.min_hold, hold.held_for(), hold.label, where]
         ttl = hold.relied_on(claim.ttl, hold.backend.clock())
         fields = [self.alias, claim.name, claim.owner, ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
@@ -401,7 +412,7 @@ class Lease:
     def _attach(cls, handle: str) -> Flow[Self]:
         try:
             version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
-            renewing, max_hold, held_for, label, where = options
+            renewing, max_hold, min_hold, held_for, label, where = options
             words = all(isinstance(word, str) for word in (alias, name, owner, note))
             flags = isinstance(renewing, bool) and type(token) is int
             flags = flags and isinstance(label, str | None) and isinstance(where, str | None)
@@ -409,7 +420,7 @@ class Lease:
                 raise ValueError("not made by detach()")
             if max_hold is not None:
                 check_ttl(max_hold)
-            held_for = check_wait(held_for) or 0.0
+            min_hold, held_for = check_wait(min_hold) or 0.0, check_wait(held_for) or 0.0
             ttl = check_ttl(ttl)
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidLockError("This is no handle that Lease.detach() gave") from error
@@ -432,6 +443,7 @@ class Lease:
             acquired=now - held_for,
             renewing=bool(renewing),
             max_hold=max_hold,
+            min_hold=min_hold,
             label=label,
         )
         lease = cls(hold)

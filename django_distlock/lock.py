@@ -60,6 +60,7 @@ class Lock(Guard[Lease], Decorates):
     renew: bool | Unset = UNSET
     reentrant: bool | Unset = UNSET
     max_hold: Wait = UNSET
+    min_hold: Duration | None = None
     on_contention: Contention = "raise"
     # Compared, but not hashed: they may be lists or dicts.
     default: Any = field(default=None, hash=False)
@@ -85,6 +86,7 @@ class Lock(Guard[Lease], Decorates):
         renew: bool | Unset = UNSET,
         reentrant: bool | Unset = UNSET,
         max_hold: Wait = UNSET,
+        min_hold: Duration | None = None,
         on_contention: Contention = "raise",
         default: Any = None,
         cancel_on_lost: bool = False,
@@ -100,6 +102,8 @@ class Lock(Guard[Lease], Decorates):
             check_wait(wait, name=plain, alias=using)
         if max_hold is not UNSET and max_hold is not None:
             check_ttl(max_hold, what="max_hold", name=plain, alias=using)
+        if min_hold is not None:
+            check_ttl(min_hold, what="min_hold", name=plain, alias=using)
         if on_contention != "raise":
             check_contention(on_contention, plain, using)
         if label is not None:
@@ -112,6 +116,7 @@ class Lock(Guard[Lease], Decorates):
             renew=renew,
             reentrant=reentrant,
             max_hold=max_hold,
+            min_hold=min_hold,
             on_contention=on_contention,
             default=default,
             cancel_on_lost=cancel_on_lost,
@@ -264,6 +269,7 @@ class MemberOptions(TypedDict, total=False):
     renew: bool | Unset
     reentrant: bool | Unset
     max_hold: Wait
+    min_hold: Duration | None
     metadata: Mapping[str, Any] | None
     label: str | None
 
@@ -305,6 +311,7 @@ def lock(
     renew: bool | Unset = ...,
     reentrant: bool | Unset = ...,
     max_hold: Wait = ...,
+    min_hold: Duration | None = ...,
     on_contention: Contention = ...,
     default: Any = ...,
     cancel_on_lost: bool = ...,
@@ -320,6 +327,7 @@ def lock(
     renew: bool | Unset = UNSET,
     reentrant: bool | Unset = UNSET,
     max_hold: Wait = UNSET,
+    min_hold: Duration | None = None,
     on_contention: Contention = "raise",
     default: Any = None,
     cancel_on_lost: bool = False,
@@ -336,6 +344,8 @@ def lock(
     - ``renew``: whether the watchdog renews it while it is held.
     - ``reentrant``: whether the same thread or task may take it again; the last release frees it.
     - ``max_hold``: seconds or timedelta after which it is not renewed any more; None: no limit.
+    - ``min_hold``: seconds or timedelta from the grant on for which the name stays taken, though it
+      is released or its holder crashes; the ttl is as long at least. For hosts whose clocks differ.
     - ``on_contention``, ``default``: what a decorated function does when the lock is not obtained:
       ``"raise"``, ``"skip"`` (return ``default``), or a callable that is given the
       LockNotAcquiredError and the call's arguments, and whose result is returned.
@@ -357,6 +367,7 @@ def lock(
         renew=renew,
         reentrant=reentrant,
         max_hold=max_hold,
+        min_hold=min_hold,
         on_contention=on_contention,
         default=default,
         cancel_on_lost=cancel_on_lost,

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.utils.formats import number_format
 from django.utils.timezone import localtime
@@ -24,6 +24,7 @@ __all__ = ["Board", "Entry", "Row", "Store", "gather", "grouped", "missed", "tec
 
 NAME, SITE, METADATA = 100, 60, 80  # characters that a row shows; the lock's own page shows all
 LONG = 300.0  # seconds held from which on it is worth a look
+SLACK = timedelta(seconds=1)  # between the times of a grant and of its lease, see `rests`
 SLOW = 0.25  # seconds of a round trip from which on it is worth a look
 
 
@@ -37,9 +38,15 @@ def missed(info: LockInfo, now: datetime) -> bool:
 
     It is renewed when a third of its ttl has passed, and once more after two.
     """
-    if info.expires_at is None or info.ttl is None or not info.renewed:
+    if info.expires_at is None or info.ttl is None or not info.renewed or rests(info):
         return False
     return 0 < (info.expires_at - now).total_seconds() < info.ttl / 3
+
+
+def rests(info: LockInfo) -> bool:
+    """Return whether the lease ends with its min_hold: released, say, or not renewed so far."""
+    until, end = info.held_until(), info.expires_at
+    return until is not None and end is not None and end <= until + SLACK
 
 
 def grouped(number: int) -> str:
@@ -242,7 +249,9 @@ class Row:
         self.left: float | None = None
         # What the holder has asked for; of older versions, and foreign programs, it is not known.
         self.most = info.ttl or ttl
-        self.warns = self.most / 3 if info.ttl is not None and info.renewed else 0.0
+        renews = info.ttl is not None and info.renewed and not rests(info)
+        self.warns = self.most / 3 if renews else 0.0
+        self.at_least = _at_least(info, now)
         self.expired = info.expires_at is not None and info.expires_at <= now
         if info.expires_at is not None:
             self.left = max(0.0, (info.expires_at - now).total_seconds())
@@ -296,6 +305,7 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
         (_("Call site"), shown(holder.site, 1000)),
         (_("Held for"), since),
         (_("Expires in"), left),
+        (_("Stays taken"), _at_least(info, now)),
         (_("Fencing token"), "" if info.fencing_token is None else str(info.fencing_token)),
         (_("Waiters"), _line(info)),
         (_("Metadata"), _metadata(info, 10_000)),
@@ -308,6 +318,15 @@ def _line(info: LockInfo) -> str:
     if info.waiters is None:
         return ""
     return "\n".join((str(info.waiters), *(shown(str(each), 200) for each in info.waiting)))
+
+
+def _at_least(info: LockInfo, now: datetime) -> str:
+    """Return for how long min_hold keeps the lock; empty where it does not."""
+    until = info.held_until()
+    if until is None or until <= now:
+        return ""
+    left = duration((until - now).total_seconds())
+    return _("at least %(left)s, by min_hold") % {"left": left}
 
 
 def _ago(seconds: float) -> str:

@@ -21,6 +21,7 @@ from ..exceptions import (
     LockInTransactionError,
     LockNotAcquiredError,
     LockTimeoutError,
+    UnsupportedOperationError,
 )
 from ..handler import locks
 from ..lease import Lease
@@ -62,6 +63,8 @@ class Options(Protocol):
     @property
     def max_hold(self) -> Wait: ...
     @property
+    def min_hold(self) -> Duration | None: ...
+    @property
     def metadata(self) -> Mapping[str, Any] | None: ...
     @property
     def label(self) -> str | None: ...
@@ -84,6 +87,7 @@ class Acquisition:
         "_lock",
         "_max_hold",
         "_me",
+        "_min_hold",
         "_patience",
         "_place",
         "_renewing",
@@ -112,11 +116,14 @@ class Acquisition:
         ttl = backend.conf.ttl  # judged with the settings
         if lock.ttl is not UNSET:
             ttl = check_ttl(lock.ttl, name=name, alias=lock.using, longest=backend.longest_ttl)
+        self._min_hold = min_hold = 0.0 if lock.min_hold is None else self._shortest_hold(name)
+        ttl = max(ttl, min_hold)  # a crash does not shorten it
         max_hold = backend.conf.max_hold if lock.max_hold is UNSET else self._longest_hold()
         self._max_hold = max_hold
         if max_hold is not None and max_hold < ttl:
             raise InvalidLockError(
-                f"max_hold must not be shorter than the ttl: got {max_hold:g} s and {ttl:g} s",
+                "max_hold must not be shorter than the ttl and min_hold: "
+                f"got {max_hold:g} s and {ttl:g} s",
                 name=name,
                 alias=lock.using,
             )
@@ -132,11 +139,31 @@ class Acquisition:
         given = self._lock.max_hold
         return None if given is None else check_ttl(given, what="max_hold")
 
+    def _shortest_hold(self, name: str) -> float:
+        lock, backend = self._lock, self._backend
+        if lock._xact or not backend.transferable:
+            raise UnsupportedOperationError(
+                "A lock of this backend ends with its "
+                f"{'transaction' if lock._xact else 'connection'}, so min_hold cannot keep it: use "
+                "another backend",
+                name=name,
+                alias=lock.using,
+            )
+        longest = backend.longest_ttl
+        return check_ttl(
+            lock.min_hold, what="min_hold", name=name, alias=lock.using, longest=longest
+        )
+
     def _note(self, name: str, ttl: float) -> str:
-        lock, show_caller = self._lock, self._backend.conf.show_caller
-        renewed = self._renewing
+        lock = self._lock
         try:
-            return this_note(lock.metadata, show_caller=show_caller, ttl=ttl, renewed=renewed)
+            return this_note(
+                lock.metadata,
+                show_caller=self._backend.conf.show_caller,
+                ttl=ttl,
+                renewed=self._renewing,
+                min_hold=self._min_hold or None,
+            )
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
                 f"metadata is a dict that JSON can hold: {error}", name=name, alias=lock.using
@@ -290,6 +317,7 @@ class Acquisition:
                 acquired=backend.clock(),
                 renewing=self._renewing,
                 max_hold=self._max_hold,
+                min_hold=self._min_hold,
                 label=lock.label,
                 me=self._me,
             )
@@ -310,7 +338,8 @@ class Acquisition:
         """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
         # The store is asked, for a rolled-back test, a flush or a forced release may have taken
         # the lock away without this process having noticed.
-        if mine.is_lost() or not (yield from mine.renew(None)):
+        longer = self._min_hold if self._min_hold > mine.claim.ttl else None
+        if mine.is_lost() or not (yield from mine.renew(longer)):
             return None
         given = self._lock.reentrant
         reentrant = mine.backend.conf.reentrant if given is UNSET else given
@@ -319,6 +348,8 @@ class Acquisition:
                 return None
             if reentrant or mine.deferred is not None:
                 lease = Lease(mine)
+                if self._min_hold:
+                    mine.min_hold = max(mine.min_hold, mine.held_for() + self._min_hold)
                 if not isinstance(self._me[0], asyncio.Future):
                     mark(mine)
                 mine.count += 1  # last: what is interrupted before was not taken again
@@ -343,10 +374,13 @@ class Acquisition:
 
     def _refused(self, refusal: Refusal) -> LockNotAcquiredError:
         backend, patience = self._backend, self._patience
-        holder = Note.loads(refusal.note).holder if refusal.note else None
+        note = Note.loads(refusal.note) if refusal.note else None
+        holder = None if note is None else note.holder
         message = f"Held by {holder}" if holder else "Held"
         if refusal.remaining is not None:
             message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
+        if note is not None and note.min_hold is not None:
+            message += f", from its grant on for {note.min_hold:g} s at least, by min_hold"
         if relative := of_same_flow(backend, self._claim.key):
             message += (
                 f". It is {relative.party()!r} of the same chain of calls, which may be waiting "

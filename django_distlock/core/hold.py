@@ -36,6 +36,9 @@ logger = logging.getLogger("django_distlock")
 # and what waits in a server has limits.
 UNANSWERED = 60.0
 
+# Seconds; a shorter ttl could run out on the way to the store.
+LEAST_KEPT = 0.5
+
 
 class State(enum.Enum):
     """The life of a hold. It only goes forward, but for RELEASING when the store failed."""
@@ -72,6 +75,7 @@ class Hold:
         "label",
         "marks",
         "max_hold",
+        "min_hold",
         "mutex",
         "on_lost",
         "orphaned",
@@ -95,6 +99,7 @@ class Hold:
         acquired: float,
         renewing: bool,
         max_hold: float | None = None,
+        min_hold: float = 0.0,
         label: str | None = None,
         me: Me | None = None,
     ) -> None:
@@ -107,6 +112,7 @@ class Hold:
         self.acquired = acquired
         self.renewing = renewing
         self.max_hold = max_hold
+        self.min_hold = min_hold
         self.label = label  # what metrics call the lock, if anything
         self.count = 1
         self.deferred: object | None = None  # what keeps it until a transaction has ended
@@ -182,6 +188,8 @@ class Hold:
                 return False
             if self.deferred is not None or self.bound is not None:
                 return False
+            if self.min_hold and self.kept_for():
+                return False
             self.state = State.RELEASING
         return True
 
@@ -217,6 +225,16 @@ class Hold:
     def held_for(self) -> float:
         """Return the seconds since the grant."""
         return self.backend.clock() - self.acquired
+
+    def kept_for(self) -> float:
+        """Return the seconds for which min_hold has a release of now leave the lock taken."""
+        left = self.min_hold - self.held_for()
+        return max(left, LEAST_KEPT) if left > 0 else 0.0
+
+    def give_up(self) -> None:
+        """Release in the background, as no caller will; within its min_hold leave it to its ttl."""
+        if not self.kept_for():
+            abandon(self.backend, self.claim, self.place)
 
     def _facts_of_end(self, outcome: str, reason: str = "") -> dict[str, Any]:
         return {"outcome": outcome, "reason": reason, "held_for": self.held_for()}
@@ -306,7 +324,7 @@ class Hold:
         before = self.claim
         claim = before
         if ttl is not None and not before.in_transaction:
-            claim = before._replace(ttl=ttl)
+            claim = before._replace(ttl=max(ttl, self.kept_for()))
         # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
         self.claim = claim
         crossed = self.in_flight
@@ -399,11 +417,15 @@ class Hold:
     ) -> Flow[None]:
         """Release a hold that is RELEASING; one that ``may_be_gone`` is released if it is gone.
 
-        ``first`` is what came of a call that was made already.
+        ``first`` is what came of a call that was made already. Within its min_hold the lock is left
+        in the store for the rest of it.
         """
         self.renewing = False
+        verb, claim, kept = "release", self.claim, self.kept_for()
+        if kept:
+            verb, claim = "renew", self.claim._replace(ttl=kept)
         try:
-            ours = yield from flow.insist(self.backend, "release", self.claim, first=first)
+            ours = yield from flow.insist(self.backend, verb, claim, first=first)
         except LockBackendError as error:
             self.unsure = True
             self.move(State.RELEASING, State.ACTIVE)
@@ -414,7 +436,7 @@ class Hold:
         except BaseException:
             # Cancelled or interrupted: unknown whether it is done. Doing it again does no harm.
             self.leave(State.RELEASING, State.RELEASED, "its release was interrupted")
-            abandon(self.backend, self.claim, self.place)
+            self.give_up()
             raise
         if not ours and not may_be_gone and not self.unsure:
             if self.lose("it expired or was forced", before=State.RELEASING):
@@ -422,7 +444,8 @@ class Hold:
             return  # given up meanwhile: the other one of two releases found it
         self._ended()
         if heard(lock_released):
-            yield self.tell(lock_released, **self._facts_of_end("released"))
+            reason = "it stays taken until its min_hold is over" if kept else ""
+            yield self.tell(lock_released, **self._facts_of_end("released", reason))
 
     def _failed(self, action: str, error: LockBackendError) -> Tell:
         """Return the step that tells of a store that failed at ``action``."""
@@ -447,7 +470,7 @@ class Hold:
             except LockBackendError as error:
                 self.leave(State.ACTIVE, State.RELEASED, "the store failed at its release")
                 logger.error("After the transaction: %s", error)  # noqa: TRY400 - it says all
-                abandon(self.backend, self.claim, self.place)
+                self.give_up()
             except LockNotHeldError as error:
                 logger.error("The transaction ended without its lock: %s", error)  # noqa: TRY400 - the same
 

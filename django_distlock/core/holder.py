@@ -105,10 +105,11 @@ def this_note(
     show_caller: bool = True,
     ttl: float | None = None,
     renewed: bool = True,
+    min_hold: float | None = None,
 ) -> str:
     """Return the note of the calling process, thread, task or view, user and place in the code.
 
-    The last two are left out without ``show_caller``; ``ttl`` is the one asked for. Raises
+    The last two are left out without ``show_caller``; the others are as `Note` has them. Raises
     TypeError or ValueError when JSON cannot hold the metadata.
     """
     task = this_task()
@@ -123,8 +124,8 @@ def this_note(
             user, place = caller.user, caller.place if caller.place[0] else _site()
     who = (fork.pid(), threading.current_thread().name, name, view, user, place)
     if metadata:
-        return Note(_holder(*who), metadata, ttl, renewed).dumps()
-    return _plain_note(who, ttl, renewed)
+        return Note(_holder(*who), metadata, ttl, renewed, min_hold).dumps()
+    return _plain_note(who, ttl, renewed, min_hold)
 
 
 def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place) -> Holder:
@@ -134,5 +135,7 @@ def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place
 
 
 @functools.lru_cache(1024)
-def _plain_note(who: tuple[int, str, str, str, str, Place], ttl: float, renewed: bool) -> str:
-    return Note(_holder(*who), {}, ttl, renewed).dumps()
+def _plain_note(
+    who: tuple[int, str, str, str, str, Place], ttl: float, renewed: bool, min_hold: float | None
+) -> str:
+    return Note(_holder(*who), {}, ttl, renewed, min_hold).dumps()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .text import shown
@@ -65,20 +65,22 @@ def user_of(holder: Holder) -> str:
 class Note:
     """What stands beside a lock in the store for people: the holder and the user's metadata.
 
-    And the ``ttl`` that was asked for, and whether the holder renews it.
+    And the ``ttl`` that was asked for, whether the holder renews it, and the ``min_hold`` for which
+    it stays taken in any case.
     """
 
     holder: Holder = field(default_factory=Holder)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     ttl: float | None = None
     renewed: bool = True
+    min_hold: float | None = None
 
     def dumps(self) -> str:
         """Return the note as ASCII JSON, which every store and character set takes."""
         h = self.holder
         note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
         note |= {"task": h.task, "site": h.site, "view": h.view, "user": h.user}
-        note |= {"metadata": dict(self.metadata), "ttl": self.ttl}
+        note |= {"metadata": dict(self.metadata), "ttl": self.ttl, "min_hold": self.min_hold}
         note = {k: v for k, v in note.items() if v}
         return _encode(note if self.renewed else {**note, "renewed": False})
 
@@ -92,14 +94,14 @@ class Note:
         if not isinstance(raw, dict):
             return cls()
         get = raw.get
-        pid, metadata, ttl = get("pid", 0), get("metadata"), get("ttl")
+        pid, metadata = get("pid", 0), get("metadata")
         if not isinstance(pid, int) or isinstance(pid, bool):
             pid = 0
-        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 < ttl < 1e9:
-            ttl = None
         host, *others = [each if isinstance(each, str) else "" for each in map(get, _WORDS)]
         metadata = metadata if isinstance(metadata, dict) else {}
-        return cls(Holder(host, pid, *others), metadata, ttl, get("renewed") is not False)
+        ttl, min_hold = _seconds(get("ttl")), _seconds(get("min_hold"))
+        holder = Holder(host, pid, *others)
+        return cls(holder, metadata, ttl, get("renewed") is not False, min_hold)
 
 
 class Claim(NamedTuple):
@@ -119,6 +121,13 @@ class Claim(NamedTuple):
 
     def __repr__(self) -> str:  # the owner is a secret
         return f"Claim(name={self.name!r}, key={self.key!r}, ttl={self.ttl!r})"
+
+
+def _seconds(given: object) -> float | None:
+    """Return what a note says in seconds, if it does."""
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < 1e9:
+        return None
+    return given
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -185,7 +194,7 @@ class _Unread:
 
         def __getattr__(self, name: str) -> Any:
             """Fill the slots of what the note says, which are empty still."""
-            if name not in ("holder", "metadata", "ttl", "renewed"):
+            if name not in ("holder", "metadata", "ttl", "renewed", "min_hold"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             note = Note.loads(self._note)
             for each in fields(note):
@@ -197,12 +206,13 @@ class _Unread:
 class LockInfo(_Unread):
     """A held lock, as the store shows it: for people, never for decisions.
 
-    ``ttl`` is the number of seconds that the holder has asked for, None if it is not known, and
-    ``renewed`` whether its process renews the lease. ``waiters`` is None where the store does not
-    know. ``waiting`` are the waiters, the next one
-    first and a hundred at most, where the store shows them. What the store does not tell is None,
-    and an empty Holder; `age` is then None, too. The ``owner``, by whom the lock can be
-    released, is no field: neither ``repr`` nor ``dataclasses.asdict`` shows it.
+    ``ttl`` is the number of seconds that the holder has asked for, None if it is not known,
+    ``renewed`` whether its process renews the lease, and ``min_hold`` the seconds from the grant on
+    for which the lock stays taken in any case. ``waiters`` is None where the store does not know.
+    ``waiting`` are the waiters, the next one first and a hundred at most, where the store shows
+    them. What the store does not tell is None, and an empty Holder; `age` is then None, too. The
+    ``owner``, by whom the lock can be released, is no field: neither ``repr`` nor
+    ``dataclasses.asdict`` shows it.
     """
 
     name: str
@@ -216,6 +226,7 @@ class LockInfo(_Unread):
     waiting: tuple[Holder, ...] = field(default=(), compare=False)
     ttl: float | None = None
     renewed: bool = True
+    min_hold: float | None = None
 
     def __post_init__(self, owner: str) -> None:
         object.__setattr__(self, "_owner", owner)
@@ -224,6 +235,12 @@ class LockInfo(_Unread):
         """Return for how many seconds it has been held; None where the store does not tell."""
         since = self.acquired_at
         return None if since is None else max(0.0, (now - since).total_seconds())
+
+    def held_until(self) -> datetime | None:
+        """Return when its min_hold is over; None without one, or where its begin is not told."""
+        if self.acquired_at is None or self.min_hold is None:
+            return None
+        return self.acquired_at + timedelta(seconds=self.min_hold)
 
     def __getstate__(self) -> list[Any]:
         return [*(getattr(self, each.name) for each in fields(self)), self.owner]

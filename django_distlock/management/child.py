@@ -26,6 +26,9 @@ FORWARDED = signals("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR
 BY_TERMINAL = signals("SIGINT", "SIGQUIT")
 """What a terminal sends to all programs in its foreground by itself."""
 
+ENDING = signals("SIGTERM", "SIGINT", "SIGQUIT")
+"""What asks a program to end; SIGHUP asks many for something else."""
+
 NOT_FOUND, NOT_RUNNABLE, BY_SIGNAL = 127, 126, 128
 """Exit codes, as those of a shell."""
 
@@ -46,6 +49,8 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []  # signals that came while it was being started
         self._lost = False
+        self.is_told_to_end = False
+        """Whether we were sent a signal that asks the program to end, for us to pass on."""
         self._killing = threading.Timer(kill_after, self._kill)
         self._killing.daemon = True
 
@@ -99,6 +104,7 @@ class Child:
                 signal.signal(number, handler)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
+        self.is_told_to_end = self.is_told_to_end or number in ENDING
         if not self._leads and number in BY_TERMINAL:
             return
         if self._process is None:

@@ -34,10 +34,16 @@ def _row(alias: str, info: LockInfo, now: datetime) -> tuple[str, ...]:
         shown(info.name, NAME),
         str(replace(info.holder, site="")),
         "-" if (age := info.age(now)) is None else duration(age),
-        "-" if info.expires_at is None else duration((info.expires_at - now).total_seconds()),
+        "-" if info.expires_at is None else _left(info, info.expires_at, now),
         "-" if info.fencing_token is None else str(info.fencing_token),
         "-" if info.waiters is None else str(info.waiters),
     )
+
+
+def _left(info: LockInfo, expires: datetime, now: datetime) -> str:
+    until = info.held_until()
+    kept = " (min_hold)" if until is not None and until > now else ""
+    return f"{duration((expires - now).total_seconds())}{kept}"
 
 
 def as_block(alias: str, info: LockInfo, now: datetime) -> str:
@@ -55,6 +61,7 @@ def as_block(alias: str, info: LockInfo, now: datetime) -> str:
         "call site": shown(holder.site, 1000),
         "since": _moment(info.acquired_at, now),
         "until": _moment(info.expires_at, now),
+        "min_hold": _moment(info.held_until(), now),
         "token": "" if info.fencing_token is None else str(info.fencing_token),
         "waiters": "" if info.waiters is None else str(info.waiters),
         **{
@@ -82,6 +89,7 @@ def as_json(alias: str, info: LockInfo) -> dict[str, Any]:
         "fencing_token": info.fencing_token,
         "acquired_at": info.acquired_at and info.acquired_at.isoformat(),
         "expires_at": info.expires_at and info.expires_at.isoformat(),
+        "held_until": (until := info.held_until()) and until.isoformat(),
         "waiters": info.waiters,
         "waiting": [asdict(each) for each in info.waiting],
         "metadata": dict(info.metadata),

@@ -111,6 +111,10 @@ class Actor(ABC):
         """Call ``release``."""
         await self._do(lease.release, lease.arelease)
 
+    async def resign(self, lease: Lease) -> None:
+        """Call ``resign``."""
+        await self._do(lease.resign, lease.aresign)
+
     async def renew(self, lease: Lease, ttl: Duration | None = None) -> None:
         """Call ``renew``."""
         await self._do(lambda: lease.renew(ttl), lambda: lease.arenew(ttl))

@@ -319,6 +319,7 @@ def locked_view(
     renew: bool | Unset = UNSET,
     reentrant: bool | Unset = UNSET,
     max_hold: Wait = UNSET,
+    min_hold: Duration | None = None,
     metadata: Mapping[str, Any] | None = None,
     methods: Collection[str] | None = None,
     on_contention: OnContention = 409,
@@ -377,6 +378,7 @@ def locked_view(
         renew=renew,
         reentrant=reentrant,
         max_hold=max_hold,
+        min_hold=min_hold,
         metadata=metadata,
     )
     return LockedView(

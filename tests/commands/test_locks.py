@@ -117,6 +117,7 @@ def test_the_list_as_json(store: str, prefix: str) -> None:
     assert info.pop("holder")["pid"] == os.getpid()
     assert info.pop("waiters") in (0, None)
     assert info.pop("waiting") == []
+    assert info.pop("held_until") is None
     assert info == {
         "alias": store,
         "name": f"{prefix}:\n",

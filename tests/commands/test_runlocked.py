@@ -377,3 +377,62 @@ def test_how_long_it_is_held_is_judged_first(name: str, wrong: str, tmp_path: Pa
     ran = Ran("runlocked", name, "--", *command, using=STORE, min_hold=wrong)
     assert "--min-hold" in ran.failed
     assert not (tmp_path / "ran").exists()
+
+
+# -- a leader ------------------------------------------------------------------------------------
+
+COUNTS = """
+import os, sys, time
+print(os.environ["DISTLOCK_FENCING_TOKEN"], flush=True)
+sys.stdin.readline()
+sys.exit(3)
+"""
+"""A program that ends when it is written a line."""
+
+
+def test_one_copy_runs_in_the_fleet(name: str) -> None:
+    """Whoever leads runs it; when that one is asked to end, another one does."""
+    words = ("runlocked", name, "--using", STORE, "--leader", "--", *python(HEAR))
+    with started(*words) as first:
+        assert line(first) == "ready"
+        with started(*words) as second:
+            first.send_signal(signal.SIGTERM)
+            assert end(first)[0] == 7
+            assert line(second) == "ready"
+            second.send_signal(signal.SIGTERM)
+            assert end(second)[0] == 7
+    assert not is_held(name)
+
+
+def test_a_leaders_command_is_run_again(name: str) -> None:
+    words = ("runlocked", name, "--using", STORE, "--ttl", "2", "--leader", "--")
+    with started(*words, *python(COUNTS)) as leading:
+        assert leading.stdin is not None
+        tokens = [int(line(leading))]
+        leading.stdin.write("end\n")
+        leading.stdin.flush()
+        tokens.append(int(line(leading)))
+        locks[STORE].force_release(name)  # and it is ended, and run once more
+        tokens.append(int(line(leading)))
+        assert tokens == sorted(set(tokens))
+        leading.send_signal(signal.SIGTERM)
+        code, _, err = end(leading)
+    assert code == 128 + signal.SIGTERM
+    assert "The command has ended with code 3." in err
+    assert "The lock is lost: the command is ended." in err
+
+
+def test_a_leader_that_waits_ends_when_asked_to(name: str) -> None:
+    with lock(name, using=STORE):
+        words = ("runlocked", name, "--using", STORE, "--leader", "--", "echo", "x")
+        with started(*words) as waiting:
+            assert soon(lambda: catches(waiting.pid, signal.SIGTERM), LIMIT)
+            assert soon(lambda: rests(waiting.pid), LIMIT)
+            waiting.send_signal(signal.SIGTERM)
+            assert end(waiting)[0] == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("wrong", [{"wait": "5"}, {"on_contention": 0}], ids=str)
+def test_a_leader_waits_without_limit(name: str, wrong: dict[str, Any]) -> None:
+    ran = Ran("runlocked", name, "--", "true", using=STORE, leader=True, **wrong)
+    assert "--wait" in ran.failed

@@ -36,7 +36,7 @@ LAYERS: list[set[str]] = [
     {"core.blocks", "fencing.querysets", "fencing.decorators", "rows"},
     {"core.acquisition"},
     {"lock"},
-    {"group"},
+    {"group", "leader"},
     {""},  # the package itself: the public names
     {
         "models",

@@ -153,6 +153,7 @@ def _info(sights: Mapping[str, Sight], silent: int, votes: Mapping[str, str]) ->
         metadata=note.metadata,
         ttl=note.ttl,
         renewed=note.renewed,
+        min_hold=note.min_hold,
         owner=owner,
         votes=votes,
     )

@@ -19,7 +19,7 @@ from ...exceptions import AlreadyHeldError, LockError, LockNotAcquiredError, Loc
 from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock
-from .running import finish
+from .running import finish, finish_failed
 from .spec import TaskLock
 from .ticket import HEADER, Ticket
 
@@ -167,7 +167,7 @@ class OnceTask(Task[Any, Any]):
         if lease is None:
             return  # it did not obtain the lock
         if error is None:
-            finish(self.distlock, lease)
+            finish(lease)
         elif _comes_again(error):
             delay = self._until(error.when) if isinstance(error, Retry) else 0.0
             try:
@@ -176,7 +176,7 @@ class OnceTask(Task[Any, Any]):
                 # The retry takes it anew; or has run already, and has freed it.
                 logger.info("Task %s[%s]: %s", self.name, self.request.id, failed)
         else:
-            flow.run(lease._leave(error))
+            finish_failed(lease, error)
 
 
 def _comes_again(error: BaseException) -> bool:

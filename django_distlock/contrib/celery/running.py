@@ -25,7 +25,7 @@ from ...lease import Lease
 from .spec import TaskLock
 from .ticket import Ticket
 
-__all__ = ["finish", "under_lock"]
+__all__ = ["finish", "finish_failed", "under_lock"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -63,9 +63,9 @@ def under_lock(function: Callable[..., Any], spec: TaskLock, *, bind: bool) -> C
             try:
                 result = done(body(*args, **kwargs), function)
             except BaseException as error:
-                flow.run(lease._leave(error))
+                finish_failed(lease, error)
                 raise
-            finish(spec, lease)
+            finish(lease)
             return result
 
     # Celery reads from it what may be sent.
@@ -84,7 +84,7 @@ def _leave_queue(spec: TaskLock, ticket: Ticket) -> None:
 
 
 def _take(spec: TaskLock, task: Task[Any, Any], name: str, ticket: Ticket | None) -> Lease:
-    lock = spec.lock_of(name, task.name, task.request.id)
+    lock = replace(spec.lock_of(name, task.name, task.request.id), min_hold=spec.min_hold)
     if ticket is None or not ticket.owner:
         lease = spec.obtain(lock)
     elif not (task.request.delivery_info or {}).get("redelivered"):
@@ -174,14 +174,18 @@ def _countdown(spec: TaskLock, error: LockNotAcquiredError, waits: int) -> float
 # -- the end ---------------------------------------------------------------------------------------
 
 
-def finish(spec: TaskLock, lease: Lease) -> None:
-    """End the lease of a task that succeeded, or leave it until its min_hold is over.
+def finish(lease: Lease) -> None:
+    """End the lease of a task that succeeded.
 
     Raises LeaseLostError when it was lost. A store that fails now takes nothing away from the work.
     """
-    hold = lease._hold
-    left = (spec.min_hold or 0.0) - (hold.backend.clock() - hold.acquired)
     try:
-        lease._keep(left)
+        flow.run(lease._leave(None))
     except LockBackendError as error:
         logger.error("The task has ended: %s", error)  # noqa: TRY400 - it says all
+
+
+def finish_failed(lease: Lease, error: BaseException) -> None:
+    """End the lease of a task that failed, at once: it can be retried within its min_hold."""
+    lease._hold.min_hold = 0.0
+    flow.run(lease._leave(error))

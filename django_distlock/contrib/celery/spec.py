@@ -93,10 +93,10 @@ class TaskLock:
 
     def obtain(self, lock: Lock, owner: str | None = None) -> Lease:
         """Acquire; of ``owner`` it is taken again at once if that holds it already."""
-        if (self.once or self.min_hold) and not locks[lock.using].transferable:
+        if self.once and not locks[lock.using].transferable:
             raise UnsupportedOperationError(
                 "A lock of this backend ends with its connection, so it cannot be kept for a "
-                "message or by min_hold: use another backend",
+                "message: use another backend",
                 name=str(lock.name),
                 alias=lock.using,
             )

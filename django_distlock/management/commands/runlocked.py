@@ -5,20 +5,22 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ...commands import HELD, AlreadyRunningError, alone
+from ...commands import HELD, LOST, AlreadyRunningError, alone, ending
+from ...core.backoff import Backoff
 from ...core.durations import UNSET, check_ttl, parse_duration
 from ...core.holder import Caller, place_of
 from ...core.names import readable
 from ...core.text import shown
 from ...exceptions import InvalidLockBackendError, InvalidLockError, UnsupportedOperationError
-from ...handler import locks
+from ...leader import leader
 from ...lease import Lease
 from ...lock import Lock, lock
 from ..child import Child
@@ -30,12 +32,18 @@ The lock is renewed as long as the command runs, and released when it ends. When
 the command is ended by SIGTERM, and by SIGKILL --kill-after seconds later. SIGTERM, SIGINT,
 SIGQUIT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. The exit code is that of the command, 128 + N
 when signal N ended it, 127 when there is no such command, 126 when it cannot be run; 75 (or --on-
-contention) when the lock is held, 69 when the store failed, 70 when the lock was lost. The
-command finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in its environment.
+contention) when the lock is held, 69 when the store failed, 70 when the lock was lost. With
+--leader it is run again, after a pause, wherever the lock is obtained next, until SIGTERM, SIGINT
+or SIGQUIT ends it. The command finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in
+its environment.
 """
 
 
 ENDED_BY = (signal.SIGTERM, signal.SIGINT)  # while we wait: the command is not begun then
+PAUSES = Backoff(1.0, 60.0)  # seconds before a leader's command is run again; less if it ran long
+
+Ran: TypeAlias = tuple[int, bool]
+"""The exit code, and whether the command was asked to end."""
 
 
 class Command(BaseCommand):
@@ -72,6 +80,11 @@ class Command(BaseCommand):
             "clocks differ.",
         )
         parser.add_argument(
+            "--leader",
+            action="store_true",
+            help="Keep one copy of the command running in the fleet: run it whenever we lead.",
+        )
+        parser.add_argument(
             "--kill-after",
             type=float,
             default=10.0,
@@ -95,19 +108,23 @@ class Command(BaseCommand):
         if not command or not command[0]:
             raise CommandError("Nothing to run: write -- and the command behind the options.")
         guard = self._guard(options)
-        least = self._least(options)
         guard = replace(guard, metadata={"command": shown(shlex.join(command), 300)})
         program = ["/bin/sh", "-c", " ".join(command)] if options["shell"] else command
-        try:
+
+        def run() -> Ran:
             caller = Caller(place_of(type(self).handle))
             with alone(
                 guard, held=options["on_contention"], caller=caller, ended_by=ENDED_BY
             ) as lease:
                 child = Child(program, kill_after=options["kill_after"])
                 code = child.run(lease, _environment(lease))
-                if code == 0 and least is not None:
-                    lease._keep(least - lease._hold.held_for())
-        except (InvalidLockBackendError, InvalidLockError) as error:
+                if code != 0:
+                    lease._hold.min_hold = 0.0
+                return code, child.is_told_to_end
+
+        try:
+            code = self._lead(run) if options["leader"] else run()[0]
+        except (InvalidLockBackendError, InvalidLockError, UnsupportedOperationError) as error:
             raise CommandError(str(error)) from error
         except AlreadyRunningError as error:
             if options["verbosity"] > 0:
@@ -116,36 +133,41 @@ class Command(BaseCommand):
         if code:
             sys.exit(code)
 
-    def _guard(self, options: dict[str, Any]) -> Lock:
-        try:
-            made = lock(
-                options["name"],
-                using=options["using"],
-                ttl=_seconds(options["ttl"], "--ttl"),
-                wait=None if options["wait"] == "forever" else _seconds(options["wait"], "--wait"),
-                renew=True,
-            )
-            return replace(made, _literal=True)
-        except InvalidLockError as error:
-            raise CommandError(str(error)) from error
+    def _lead(self, run: Callable[[], Ran]) -> int:
+        """Run the program again and again, each time as the leader, until a signal ends us."""
+        pauses = iter(PAUSES)
+        with ending(ENDED_BY):
+            while True:
+                began = time.monotonic()
+                try:
+                    code, told_to_end = run()
+                    if told_to_end:
+                        return code
+                    self.stderr.write(f"The command has ended with code {code}.")
+                except CommandError as error:
+                    if error.returncode != LOST:
+                        raise
+                    self.stderr.write(str(error))
+                if time.monotonic() - began >= PAUSES.longest:
+                    pauses = iter(PAUSES)
+                time.sleep(next(pauses))
 
-    def _least(self, options: dict[str, Any]) -> float | None:
-        if options["min_hold"] is None:
-            return None
-        backend = locks[options["using"]]
+    def _guard(self, options: dict[str, Any]) -> Lock:
+        leads, wait = options["leader"], options["wait"]
+        if leads and (wait is not None or options["on_contention"] != HELD):
+            raise CommandError("A leader waits without limit: leave out --wait and --on-contention")
         try:
-            least = check_ttl(
-                _seconds(options["min_hold"], "--min-hold"),
-                what="--min-hold",
-                longest=backend.longest_ttl,
-            )
+            least = _seconds(options["min_hold"], "--min-hold")
+            using, ttl = options["using"], _seconds(options["ttl"], "--ttl")
+            if leads:
+                made = leader(options["name"], using=using, ttl=ttl).lock
+            else:
+                wait = None if wait == "forever" else _seconds(wait, "--wait")
+                made = lock(options["name"], using=using, ttl=ttl, wait=wait, renew=True)
+            least = None if least is UNSET else check_ttl(least, what="--min-hold")
+            return replace(made, min_hold=least, _literal=True)
         except InvalidLockError as error:
             raise CommandError(str(error)) from error
-        if not backend.transferable:
-            raise CommandError(
-                f"--min-hold: a lock of alias {backend.alias!r} ends with its connection"
-            )
-        return least
 
 
 def _seconds(given: Any, what: str) -> Any:

@@ -11,8 +11,10 @@ from .groups import Groups
 from .handing import Handing
 from .inputs import Inputs
 from .interruptions import Interruptions
+from .leading import Leading
 from .leftovers import Leftovers
 from .liveness import Liveness
+from .min_hold import MinHold
 from .names import Names
 from .ownership import Ownership
 from .reentry import Reentry
@@ -30,8 +32,10 @@ __all__ = [
     "Handing",
     "Inputs",
     "Interruptions",
+    "Leading",
     "Leftovers",
     "Liveness",
+    "MinHold",
     "Names",
     "Ownership",
     "Reentry",
