@@ -15,7 +15,7 @@ from django.db import connections
 from django.test import TransactionTestCase, override_settings
 from django.utils import translation
 
-from django_distlock import inspection
+from django_distlock import inspection, lock, locks
 from django_distlock.admin.asking import Asked
 from django_distlock.admin.board import Board, Entry, Store
 from django_distlock.admin.page import _numbers
@@ -146,6 +146,20 @@ class ListTests(TransactionTestCase):
             page = client.get(PAGE, {"q": "not renewed"})
             self.assertNotContains(page, "dl-ending")
             self.assertContains(page, 'data-warns="0.0"')
+
+    def test_what_min_hold_keeps(self) -> None:
+        """It stays taken without a renewal, and none was missed."""
+        client = boss()
+        lease = lock("nightly", ttl=5, min_hold=600).acquire(wait=0)
+        assert lease is not None
+        lease.release()
+        self.assertEqual(names(client, state="missed"), [])
+        page = client.get(PAGE, {"q": "nightly"})
+        self.assertRegex(page.content.decode(), r"at least (9m\d\ds|10m), by min_hold")
+        self.assertContains(page, 'data-warns="0.0"')
+        detail = client.get(f"{PAGE}hold/", {"hold": keys(page)})
+        self.assertContains(detail, "Stays taken")
+        locks["default"].force_release("nightly")
 
     def test_what_may_be_stuck_comes_first(self) -> None:
         client = boss()

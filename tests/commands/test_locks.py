@@ -233,6 +233,21 @@ def test_show(store: str, name: str) -> None:
     assert found.out.splitlines()[0].split() == ["alias", store]
 
 
+def test_what_min_hold_keeps_is_shown(store: str, name: str) -> None:
+    lease = lock(name, using=store, min_hold=90).acquire(wait=0)
+    assert lease is not None
+    lease.release()
+    try:
+        facts = Ran("locks", "show", name, "--using", store).out
+        listing = Ran("locks", "list", "--using", store, "--prefix", name).out
+        told = json.loads(Ran("locks", "show", name, "--using", store, "--format", "json").out)
+    finally:
+        locks[store].force_release(name)
+    assert re.search(r"^min_hold +.* UTC, in 1m\d\ds$", facts, re.MULTILINE)
+    assert re.search(r" 1m\d\ds \(min_hold\) ", listing)
+    assert told[0]["held_until"] > told[0]["acquired_at"]
+
+
 def test_show_the_view_and_its_user(store: str, name: str) -> None:
     note = Holder("web-1", 7, "MainThread", "", "shop/views.py:3 pay", "shop:pay", "<ada>\x1b")
     backend = locks[store]
