@@ -33,7 +33,14 @@ def test_there_are_pages_of_all_four_kinds() -> None:
     assert folders >= {"docs", "tutorial", "howto", "reference", "explanation"}
 
 
-@pytest.mark.parametrize("page", [*pages(), Page(ROOT / "CHANGELOG.md")], ids=str)
+BESIDE = [
+    Page(ROOT / name)
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "README.zh-CN.md")
+]
+"""Pages whose examples are not run: those of the Chinese README are the English one's."""
+
+
+@pytest.mark.parametrize("page", [*pages(), *BESIDE], ids=str)
 def test_links_lead_somewhere(page: Page) -> None:
     """Follow every relative link to its file and anchor; others have to be well-formed."""
     for line, target in page.links():
@@ -68,7 +75,7 @@ def test_what_is_planned_is_not_promised(page: Page) -> None:
             assert not PLANNED.search(text), f"{page}:{line}: {text}"
 
 
-@every_page
+@pytest.mark.parametrize("page", [*pages(), *BESIDE], ids=str)
 def test_commands_exist(page: Page) -> None:
     """Look up every command of the shell blocks, and what it is asked to do."""
     files = [block.file or "" for block in page.blocks()]
@@ -141,9 +148,9 @@ def test_sql_is_run_or_generated(page: Page) -> None:
             assert generated or block.words == ("run",), f"{page}:{block.line}"
 
 
-def test_the_readme_names_every_dependency() -> None:
-    """Say on the first page what is installed, and why."""
-    readme = Page(ROOT / "README.md")
+def test_every_dependency_has_its_reason() -> None:
+    """Say what is installed, and why."""
+    page = Page(ROOT / "CONTRIBUTING.md")
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     lists = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
@@ -153,8 +160,32 @@ def test_the_readme_names_every_dependency() -> None:
         for line in text.split("\n")
         if line and not line.startswith("django-distlock")
     }
-    said = readme.text[readme.text.index("## Dependencies") :]
+    said = page.text[page.text.index("## Dependencies") :]
     assert {name for name in needed if f"**{name.lower()}**" not in said.lower()} == set()
+
+
+def test_the_readme_names_every_extra() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    said = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [each for each in setup["options.extras_require"] if f"`{each}`" not in said] == []
+
+
+def test_the_chinese_readme_has_the_same_parts() -> None:
+    """Find what was changed in one of the two only: the same code, headings, links and cells."""
+
+    def shape(name: str) -> list[object]:
+        page = Page(ROOT / name)
+        lines = [line for _, line in page.prose()]
+        return [
+            [block.text for block in page.blocks() if not block.hidden],
+            [line.split()[0] for line in lines if line.startswith("#")],
+            [line.count("|") for line in lines if line.startswith("|")],
+            sum(1 for line in lines if line.startswith("- ")),
+            sorted(target for _, target in page.links() if not target.startswith("README")),
+        ]
+
+    assert shape("README.zh-CN.md") == shape("README.md")
 
 
 def test_the_address_of_the_documentation_is_written_twice_alike() -> None:
