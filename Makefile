@@ -34,7 +34,7 @@ WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dashboard test test-all bench faults soak lint type format clean
+.PHONY: help demo dashboard docs test test-all bench faults soak lint type format clean
 
 help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
@@ -50,6 +50,7 @@ help:
 	@echo 'make bench ARGS="--only pairs,growth-waiters"'
 	@echo 'make faults                break servers and clients under load, and judge the history'
 	@echo 'make soak MINUTES=60       the same and the storms of kills for long, each its share of the minutes'
+	@echo 'make docs                  build the site of the documentation in docs/_build/html'
 	@echo 'make lint | type | format  one tool alone'
 	@echo 'make clean                 remove all that these commands made'
 
@@ -61,6 +62,11 @@ demo:
 dashboard:
 	@scripts/setup dashboard
 	@$(RUN) -m testproject.dashboard $(ARGS)
+
+docs:
+	@scripts/setup docs
+	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo 'The site is in docs/_build/html'
 
 test:
 	@scripts/setup test $(STORES)

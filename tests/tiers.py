@@ -32,6 +32,7 @@ LONG = (
     "tests/contract/test_flags.py::TestHiding",
     "tests/contract/test_isolation.py",
     "tests/contract/test_redlock.py::TestRedlockOfThree",
+    "tests/docs/test_site.py",
     "tests/docs/test_write_a_backend.py::test_the_backend_by_get_lock_keeps_the_contract",
     "tests/contract/test_zookeeper.py::TestZooKeeperCluster",
     "tests/backends/test_isolation.py",
