@@ -1,4 +1,4 @@
-"""What somebody wants to see: filters, search, sorting and paging, as they stand in the address."""
+"""What a user wants to see: filters, search, sorting and paging, as they stand in the address."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Entry:
     technique: str
     info: LockInfo
     releasable: bool = True
-    """Whether anybody but its holder can free it."""
+    """Whether others than its holder can release it."""
 
     @property
     def key(self) -> str:

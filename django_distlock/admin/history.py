@@ -53,13 +53,13 @@ class ForcedReleaseAdmin(Base):
         return shown(unreadable(row.holder), 300)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody writes history."""
+        """No user writes history."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody rewrites it."""
+        """No user rewrites it."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody removes it."""
+        """No user removes it."""
         return False

@@ -41,7 +41,7 @@ class HeldLockAdmin(Base):
     - ``limit``: seconds that the stores have for their answers; one that takes longer is shown as
       down.
     - ``per_page``: locks on a page.
-    - ``interval``: seconds between two refreshes, as long as nobody chooses another.
+    - ``interval``: seconds between two refreshes, unless the user chooses another.
     """
 
     limit = 2.0
@@ -51,11 +51,11 @@ class HeldLockAdmin(Base):
     # -- who may what ------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody takes a lock here."""
+        """No user takes a lock here."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes one."""
+        """No user changes one."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -229,7 +229,7 @@ class HeldLockAdmin(Base):
         return self._page(request, "admin/distlock/hold.html", context)
 
     def _back(self, request: HttpRequest) -> str:
-        """Return the question of the list from which somebody came."""
+        """Return the question of the list from which the user came."""
         back = request.GET.get("back", request.POST.get("back", ""))
         came_from = urlsplit(request.headers.get("referer", ""))
         if not back and came_from.path == self._address("changelist"):

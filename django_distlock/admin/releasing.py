@@ -1,4 +1,4 @@
-"""Releasing what somebody has chosen on the page: that very hold, never a newer one."""
+"""Releasing what a user has chosen on the page: that very hold, never a newer one."""
 
 from __future__ import annotations
 

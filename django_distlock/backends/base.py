@@ -85,13 +85,13 @@ class BaseLockBackend(Calls):
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         """Attempt once, atomically and without waiting; take at most ``limit`` seconds.
 
-        Asked again by the owner that holds, it grants the same token again, with the ttl anew:
+        Asked again by the owner that holds, it grants the same token again, with a whole ttl:
         drivers resend after a broken connection.
         """
         raise NotImplementedError
 
     def renew(self, claim: Claim) -> bool:
-        """Start the ttl anew if the claim's owner holds the lock; False if it does not."""
+        """Start the ttl again if the claim's owner holds the lock; False if it does not."""
         raise NotImplementedError
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
@@ -144,7 +144,7 @@ class BaseLockBackend(Calls):
         the caller pauses then. Only a hint, as `pause` is; or, where an attempt was made when the
         wait was over, its answer, counted from now. A place in the queue is kept until the claim is
         released, whether it was granted or not; ``left`` is how long it may go on waiting in all
-        (None: for ever).
+        (None: without limit).
         """
         return False
 
@@ -171,9 +171,9 @@ class BaseLockBackend(Calls):
 
         A store that keeps locks for as long as a session lives knows this: when it has not heard
         of its session for too long, or knows that it ended, its leases are lost. None: the ttl
-        alone counts. Asked at each check of a lease, so it asks nobody; see also `notice_losses`.
-        ``foreseen`` asks what it will be if all goes on as it does now: with a connection that
-        stands, by which the session is kept, the ttl alone counts.
+        alone counts. Asked at each check of a lease, so the store is not asked; see also
+        `notice_losses`. ``foreseen`` asks what it will be if all goes on as it does now: with a
+        connection that stands, by which the session is kept, the ttl alone counts.
         """
         return None
 
@@ -206,7 +206,7 @@ class BaseLockBackend(Calls):
         return []
 
     def check_deploy(self) -> list[CheckMessage]:
-        """Return what `manage.py check --deploy` should say besides."""
+        """Return what `manage.py check --deploy` should say as well."""
         return []
 
     def cleaned_with(self) -> Hashable:
@@ -250,7 +250,7 @@ class BaseLockBackend(Calls):
             raise self._failure("scan", error, None) from error
 
     def expired(self, prefix: str = "") -> Iterator[LockInfo]:
-        """Yield as `held` the leases that ran out and that nobody has released or taken since.
+        """Yield as `held` the leases that ran out and that were not released or taken since.
 
         Their holders have crashed, say, or hang. A store may forget them at any time.
         """

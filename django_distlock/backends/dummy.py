@@ -14,7 +14,7 @@ __all__ = ["DummyBackend"]
 
 
 class DummyBackend(BaseLockBackend):
-    """Grants every claim and excludes nobody; its tokens rise within the process.
+    """Grants every claim and excludes nothing; its tokens rise within the process.
 
     `manage.py check --deploy` warns of it.
     """

@@ -24,14 +24,14 @@ except ImportError as error:
 __all__ = ["LockStore", "lock_stores"]
 
 NAME = "distlock:health"
-"""The lock that is asked for. Nobody takes it."""
+"""The lock that is asked for. It is never taken."""
 
 
 @dataclasses.dataclass
 class LockStore(HealthCheck):  # type: ignore[misc]
     """Whether the store of an alias answers in time; it is only read.
 
-    What the store said goes to the log, not on the page, which anybody may be able to read.
+    What the store said goes to the log, not on the page, which may be public.
     """
 
     alias: str = "default"

@@ -45,7 +45,7 @@ def install(
 
     Once for each process: in the `ready()` of an AppConfig. A second call changes nothing. The
     providers are those of the process unless given. With ``names`` the spans, never the metrics,
-    carry the lock's whole name, which may hold what is nobody's business.
+    carry the lock's whole name, which may contain personal data.
     """
     with _mutex:
         if _installed:

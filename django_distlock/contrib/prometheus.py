@@ -27,7 +27,7 @@ except ImportError as error:
 __all__ = ["HOLD_BUCKETS", "WAIT_BUCKETS", "install"]
 
 WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Seconds: from a grant without contention to a wait that nobody should have."""
+"""Seconds: from a grant without contention to a wait that none should have."""
 HOLD_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
 """Seconds: from a statement to a nightly import."""
 

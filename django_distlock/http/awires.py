@@ -153,7 +153,7 @@ class AsyncWire:
         return self._streams is not None
 
     def drop(self) -> None:
-        """Close the connection; the next request opens it anew."""
+        """Close the connection; the next request opens it again."""
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].transport.abort()

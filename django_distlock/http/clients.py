@@ -163,7 +163,7 @@ class Http:
             done()
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses now."""
+        """Close the connections that are not in use."""
         self._pool.close_idle()
         self._loops.each(LoopPool.close_idle)
 

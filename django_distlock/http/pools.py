@@ -28,7 +28,7 @@ class Pool:
         after_fork(self._forget_parent)
 
     def lend(self, endpoint: Endpoint) -> Wire:
-        """Return a connection that nobody else uses until it is given back."""
+        """Return a connection that no other uses until it is given back."""
         for wire in reversed(tuple(self._idle)):
             if wire.endpoint == endpoint:
                 try:
@@ -46,7 +46,7 @@ class Pool:
             self._idle.append(wire)
 
     def close_idle(self) -> None:
-        """Close what nobody uses now."""
+        """Close what is not in use."""
         while self._idle:
             try:
                 self._idle.pop().drop()
@@ -91,7 +91,7 @@ class LoopPool:
             self._room.release()
 
     def lend(self, endpoint: Endpoint) -> AsyncWire:
-        """Return a connection that nobody else uses until it is given back."""
+        """Return a connection that no other uses until it is given back."""
         for wire in reversed(self._idle):
             if wire.endpoint == endpoint:
                 self._idle.remove(wire)
@@ -106,7 +106,7 @@ class LoopPool:
             self._idle.append(wire)
 
     async def close_idle(self) -> None:
-        """Close what nobody uses now."""
+        """Close what is not in use."""
         while self._idle:
             await self._idle.popleft().close()
 

@@ -139,7 +139,7 @@ class Wire:
         return self._sock is not None
 
     def drop(self) -> None:
-        """Close the connection; the next request opens it anew."""
+        """Close the connection; the next request opens it again."""
         sock, self._sock = self._sock, None
         if sock is not None:
             with suppress(OSError):

@@ -1,6 +1,6 @@
 """For the tests of those who use or extend django-distlock.
 
-The kit: `override_locks` keeps the locks in memory, `hold_elsewhere` has somebody else hold one,
+The kit: `override_locks` keeps the locks in memory, `hold_elsewhere` has another process hold one,
 `expire_lease` takes a lease away, `advance_clock` lets time pass, `assert_held` and `assert_free`
 say who holds what; functions that ask the store have a twin for async tests, with an ``a`` in
 front. `testing.pytest_plugin` has the fixtures. None of it needs pytest.

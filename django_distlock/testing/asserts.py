@@ -21,7 +21,7 @@ SHOWN = 10  # locks that a message lists
 
 
 def assert_held(name: str, *, using: str = "default") -> LockInfo:
-    """Raise AssertionError unless somebody holds the lock; return who does.
+    """Raise AssertionError unless the lock is held; return who holds it.
 
     The message lists what is held by the alias instead. Works on every backend.
     """
@@ -36,7 +36,7 @@ async def aassert_held(name: str, *, using: str = "default") -> LockInfo:
 
 
 def assert_free(name: str, *, using: str = "default") -> None:
-    """Raise AssertionError when somebody holds the lock.
+    """Raise AssertionError when the lock is held.
 
     The message says who, since when and where it was taken. Works on every backend.
     """

@@ -24,7 +24,7 @@ def decorate_class(case: type[TestCase], switch: Switch) -> None:
     """Run the class's own set-up, and then each of its tests, under ``switch``.
 
     Once for the class, so that `setUpClass` and `setUpTestData` have it too, and inside of that
-    anew for each test. Where a base class is decorated as well, the subclass's is the inner one.
+    again for each test. Where a base class is decorated as well, the subclass's is the inner one.
     """
     setattr(case, LIST, [*getattr(case, LIST, []), switch])
     set_up_class = case.__dict__.get("setUpClass")

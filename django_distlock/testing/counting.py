@@ -75,7 +75,7 @@ async def count(actor: Actor, task: Task, who: int) -> list[Round]:
 
 
 def judge(rounds: Iterable[Round], file: str, *, fencing: bool) -> None:
-    """Fail when an update was lost or tokens did not rise, or when nobody met anybody."""
+    """Fail when an update was lost or tokens did not rise, or when no two met."""
     rounds = list(rounds)
     values = {each: each.value for each in rounds if each.value is not None}
     counted = sorted(values, key=values.__getitem__)

@@ -1,4 +1,4 @@
-"""`hold_elsewhere`: somebody else holds a lock while a block of a test runs."""
+"""`hold_elsewhere`: another process holds a lock while a block of a test runs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _HERE = str(Path(__file__).parent) + os.sep
 
 
 class hold_elsewhere:
-    """Have somebody else hold a lock while the block runs, which is a `with` or an `async with`.
+    """Have another process hold a lock while the block runs, which is a `with` or an `async with`.
 
     To the locks it is another process: the code under test gets LockNotAcquiredError or waits in
     vain, in whatever thread or task it runs, and never meets its own hold. Works on every
     backend; in a `TestCase` the lock is taken on the test's own connection, so that the code
     under test sees it and the rollback takes it away. ``release()`` lets go before the block's
-    end. With ``ttl`` nobody renews it, as if the other process had crashed, and it expires after
+    end. With ``ttl`` it is not renewed, as if the other process had crashed, and it expires after
     so many seconds. Else it lasts: under `override_locks` it is renewed as that of a living
     process, in a real store it has a ttl of an hour. Raises LockNotAcquiredError when the lock
     is held already.
@@ -115,7 +115,7 @@ class hold_elsewhere:
 
 
 def claim_elsewhere(backend: BaseLockBackend, name: str, ttl: float | None, site: str) -> Claim:
-    """Return the claim of somebody who is nobody of this process."""
+    """Return the claim of a holder outside of this process."""
     holder = Holder(host="elsewhere", pid=os.getpid(), thread="held for a test", site=site)
     owner = (RENEWED if ttl is None else ELSEWHERE) + secrets.token_hex(7)
     if ttl is None:

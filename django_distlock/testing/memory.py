@@ -18,7 +18,7 @@ from ..core.watchdog import PART, wants_renewal, watchdog
 __all__ = ["ELSEWHERE", "RENEWED", "MemoryBackend"]
 
 ELSEWHERE = "elsewhere-"
-"""How the owner begins when it stands for somebody else; what it takes is not in the journal."""
+"""How the owner begins when it stands for another process; what it takes is not in the journal."""
 RENEWED = "elsewhere-renewed-"
 """... and renews it for as long as the test goes on, whatever the clock."""
 
@@ -65,7 +65,7 @@ class MemoryBackend(LocMemBackend):
             return super().scan(prefix)
 
     def _renew_others(self) -> None:
-        """Do what the watchdog of somebody else would have done by now."""
+        """Do what the watchdog of another process would have done by now."""
         for row in self._space.rows.values():
             if row.owner.startswith(RENEWED):
                 row.expires = self.clock() + self.conf.ttl

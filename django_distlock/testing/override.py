@@ -46,13 +46,13 @@ class override_locks:
     """Keep the locks in memory for a block or a test: no database, nothing left behind.
 
     A `with` or `async with` block, or a decorator of functions, async functions and
-    `unittest.TestCase` classes (each of whose tests begins anew). Every alias of DISTLOCKS, or
+    `unittest.TestCase` classes (each of whose tests begins again). Every alias of DISTLOCKS, or
     those that ``using`` names, is replaced by a backend in memory that keeps the same contract,
     each with locks of its own. At the end all is as it was, and leases from before live on.
 
-    - ``held``: names that somebody else holds from the start, under every replaced alias; or a
+    - ``held``: names that another process holds from the start, under every replaced alias; or a
       dict of aliases to names.
-    - ``wait``: nobody waits for longer than so many seconds, whatever the code asks for; it gets
+    - ``wait``: no code waits for longer than so many seconds, whatever the code asks for; it gets
       the error of the whole wait. So ``wait=0`` tests a timeout without waiting for it.
     - ``settings``: keys of the alias in DISTLOCKS that hold instead, such as ``TTL=1``. The
       others stay as they are set, but for BACKEND, LOCATION and OPTIONS, which have no meaning
@@ -94,9 +94,9 @@ class override_locks:
         return list(self._last.taken.get(using, ()))
 
     def release(self, name: str, *, using: str = "default") -> None:
-        """Have somebody else let go of a lock of ``held``.
+        """Have the other process let go of a lock of ``held``.
 
-        Raises LockNotHeldError when nobody else holds it.
+        Raises LockNotHeldError when no other process holds it.
         """
         backend = locks[using]
         info = backend.inspect(name) if isinstance(backend, MemoryBackend) else None

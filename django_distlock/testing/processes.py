@@ -29,7 +29,7 @@ class ProcessEnded(Exception):
 class Process:
     """A Python process of its own that takes locks when told to. Leaving it ends it.
 
-    It reads the project's settings anew, so the alias has to stand in them; the names of the
+    It reads the project's settings again, so the alias has to stand in them; the names of the
     databases are taken over, for those of tests are not in the settings.
     """
 
@@ -71,7 +71,7 @@ class Process:
         return await asyncio.to_thread(self._read)
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Send a request whose answer nobody reads."""
+        """Send a request whose answer is not read."""
         self._line.sendall((json.dumps({"do": do, **arguments}) + "\n").encode())
 
     def _read(self) -> Any:

@@ -55,7 +55,7 @@ def locks_in_memory(request: pytest.FixtureRequest) -> Iterator[override_locks]:
 
 @pytest.fixture
 def hold_elsewhere(request: pytest.FixtureRequest) -> Iterator[Callable[..., Elsewhere]]:
-    """Have somebody else hold a lock from the call to the end of the test.
+    """Have another process hold a lock from the call to the end of the test.
 
     Called as `hold_elsewhere` of the kit; what it returns has ``release()``. For async tests
     whose locks are in a database use the kit's own in an ``async with``.

@@ -57,7 +57,7 @@ class Gate:
             raise AssertionError("the gate was not opened")
 
     def reached(self) -> bool:
-        """Return whether somebody stands before it or came through."""
+        """Return whether a call stands before it or came through."""
         return self._reached.is_set()
 
     def open(self) -> None:

@@ -74,7 +74,7 @@ async def until(condition: Callable[[], object], within: float = 20.0) -> None:
 
 
 class Actor(ABC):
-    """Somebody who takes locks, one call after the other: a holder of its own."""
+    """A party that takes locks, one call after the other: a holder of its own."""
 
     @abstractmethod
     async def _do(self, here: Callable[[], T], there: Callable[[], Awaitable[T]]) -> T:
@@ -299,7 +299,7 @@ class World(ABC):
 
     @abstractmethod
     def actor(self) -> Actor:
-        """Return somebody new."""
+        """Return a new actor."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -121,7 +121,7 @@ def _digest(field: models.Field[Any, Any], instance: models.Model) -> str:
 def _conflict(
     form: forms.ModelForm[Any], name: str, digests: dict[str, str]
 ) -> Iterator[ValidationError]:
-    """Yield what to tell the user: that somebody was faster, and what is there now."""
+    """Yield what to tell the user: that another was faster, and what is there now."""
     yield ValidationError(
         _(
             "Another user has changed this %(what)s while you edited it. Nothing was saved. Your "

@@ -30,7 +30,7 @@ __all__ = ["VersionedModel"]
 class VersionedModel(models.Model):
     """A row that can be saved or deleted only by who has read what it is now.
 
-    ``save()`` and ``delete()`` raise `StaleVersionError` when somebody else has written or deleted
+    ``save()`` and ``delete()`` raise `StaleVersionError` when another has written or deleted
     the row since it was read, write nothing then, and leave the instance as it was. An instance
     that was not read is inserted, and never overwrites a row.
 
@@ -57,7 +57,7 @@ class VersionedModel(models.Model):
         using: str | None = None,
         update_fields: Iterable[str] | None = None,
     ) -> None:
-        """Insert a new instance; write one that was read on condition that nobody else has.
+        """Insert a new instance; write one that was read on condition that no other has.
 
         Fixtures do not come here: Django loads them as they are.
         """
@@ -85,7 +85,7 @@ class VersionedModel(models.Model):
     save_base.alters_data = True  # type: ignore[attr-defined]
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:
-        """Delete the row on condition that nobody else has written or deleted it."""
+        """Delete the row on condition that no other has written or deleted it."""
         if not has_key(self):
             return super().delete(using, keep_parents)  # which says what is wrong
         field = version_field(type(self))

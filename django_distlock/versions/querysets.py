@@ -53,7 +53,7 @@ class VersionedQuerySet(models.QuerySet[M]):
     def bulk_update(
         self, objs: Iterable[Any], fields: Iterable[str], batch_size: int | None = None
     ) -> int:
-        """Write the objects' rows if nobody else has written any of them since; all or none.
+        """Write the objects' rows if no other has written any of them since; all or none.
 
         The StaleVersionError names the keys of the rows that have changed.
         """

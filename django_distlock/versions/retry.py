@@ -1,4 +1,4 @@
-"""Running a function again that met a conflict: it reads anew and applies its change anew."""
+"""Running a function again that met a conflict: it reads again and applies its change again."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from . import rest
 __all__ = ["RETRY_AFTER", "STATUSES", "TEMPLATE", "answer", "seconds_of", "words_of"]
 
 STATUSES = (409, 423, 429, 503)
-"""What a client can be told of a lock that somebody else holds.
+"""What a client can be told of a lock that another process holds.
 
 Conflict, Locked, Too Many Requests, Service Unavailable.
 """

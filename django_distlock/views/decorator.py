@@ -102,7 +102,7 @@ class LockedView:
         bind = self._binder(argument.signature, also)
         owner = owner_of(view)
         if isinstance(owner, View):
-            # A method_decorator decorates anew for each request, so this has to be quick. The
+            # A method_decorator decorates again for each request, so this has to be quick. The
             # dispatch of a class with asynchronous handlers is a plain function.
             asynchronous = iscoroutinefunction(view) or owner.view_is_async
         else:
@@ -269,7 +269,7 @@ class LockedView:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Return the response for a lock that somebody else holds."""
+        """Return the response for a lock that another process holds."""
         if not callable(self.on_contention):
             return answer(request, "held", self.on_contention, self._seconds(error))
         called: View_ = self.on_contention

@@ -1,4 +1,4 @@
-"""Messages, and the docstrings of the engine, are in the words that people search for."""
+"""Messages, docstrings and pages are in the words that people search for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.docs.pages import ROOT
+import pytest
+
+from tests.docs.pages import ROOT, Page, pages
 
 PACKAGE = ROOT / "django_distlock"
-ENGINE = [*PACKAGE.glob("*.py"), *PACKAGE.glob("core/*.py"), *PACKAGE.glob("fencing/*.py")]
 
 BANNED = re.compile(
     r"\b(anew|nobody|somebody|anybody|for ever|besides|all the same|dead locks?|waiting rooms?"
@@ -45,10 +46,17 @@ def test_the_messages() -> None:
     assert found == []
 
 
-def test_the_docstrings_of_the_engine() -> None:
-    seen, found = _found(ENGINE, docstrings=True)
-    assert seen > 300
+def test_the_docstrings() -> None:
+    seen, found = _found(sorted(PACKAGE.rglob("*.py")), docstrings=True)
+    assert seen > 1500
     assert found == []
+
+
+@pytest.mark.parametrize("page", [*pages(), Page(ROOT / "CONTRIBUTING.md")], ids=str)
+def test_the_pages(page: Page) -> None:
+    """Names in code are spared, such as those of measurements."""
+    lines = ((number, re.sub(r"`[^`]*`", "", line)) for number, line in page.prose())
+    assert [(n, word[0]) for n, line in lines for word in BANNED.finditer(line)] == []
 
 
 def test_the_words_are_found() -> None:

@@ -40,9 +40,9 @@ class AdvisoryBackend(Sessions):
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``, the
     seconds (5) after which a statement without an answer counts as failed; ``CONNECTIONS``, how
-    many connections (20) a process may have to wait for locks, besides those that are shared:
-    beyond it a waiter asks again and again; ``IDLE``, how many of them (4) it keeps when they are
-    not in use.
+    many connections (20) a process may have to wait for locks, in addition to those that are
+    shared: beyond it a waiter asks again and again; ``IDLE``, how many of them (4) it keeps when
+    they are not in use.
     """
 
     # -- primitives ------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ class ConsulBackend(FlowBackend):
         return checks.check(self.alias, self.conf, self.opts, self._lock_delay)
 
     def max_ttl(self, ttl: float) -> float:
-        """Return how long a vanished holder's lock may be kept from those who never saw it.
+        """Return how long a crashed holder's lock may be kept from those who never saw it.
 
         Consul ends a session after up to twice its TTL, and the lock-delay follows. Who has
         watched the lock for its ttl has it then.
@@ -176,7 +176,7 @@ class ConsulBackend(FlowBackend):
         return ("consul", self._shown, self._folder)
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses now; those who come later open theirs anew."""
+        """Close the connections that are not in use; later callers open theirs again."""
         self._http.close_idle()
 
     def close(self) -> None:

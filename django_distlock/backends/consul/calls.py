@@ -119,7 +119,7 @@ Op: TypeAlias = str
 
 
 def op(verb: str, key: str, *, session: str | None = "", index: int = 0, value: bytes = b"") -> Op:
-    """Return an operation on a key; the session None is that of a lock that nobody has.
+    """Return an operation on a key; the session None is that of a lock that is not held.
 
     Keys are ours, and need no escape.
     """

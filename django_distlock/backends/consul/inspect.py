@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def info_of(key: str, state: State, line: Line) -> LockInfo | None:
-    """Return what people are shown of a name; None when nobody holds it."""
+    """Return what people are shown of a name; None when it is not held."""
     record = state.record
     if not state.held or record is None:
         return None
@@ -96,7 +96,7 @@ def clean(api: Api, line: Line, start: str, policy: CleanPolicy, cursor: str) ->
 def _clean_one(
     api: Api, line: Line, start: str, key: str, state: State, policy: CleanPolicy
 ) -> Talk[bool]:
-    """Remove what nobody needs of a name, and tell whether that was all of it."""
+    """Remove what is not needed of a name, and tell whether that was all of it."""
     living = [each for each in state.line if each.session]
     left = line.left(key, state) if state.held else 0.0
     over = left is not None and left <= 0

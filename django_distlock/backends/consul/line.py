@@ -1,7 +1,7 @@
 """Waiting in line: places in the order in which they were taken, each watching the one before it.
 
 Who finds a lock taken writes a place of its own, and a mark that there is a line: with the mark
-nobody who comes later takes the lock, however free it is. A place stays until its lock is freed, so
+none who comes later takes the lock, however free it is. A place stays until its lock is freed, so
 a release wakes exactly the next one. Only fairness hangs on this: who holds a lock is decided by
 the lock's key alone.
 """

@@ -137,7 +137,7 @@ def tls_of(
 
 
 def session_body(opts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what each session is made with, besides its TTL."""
+    """Return what each session is made with, in addition to its TTL."""
     body: dict[str, Any] = {
         "LockDelay": f"{opts.get('LOCK_DELAY', LOCK_DELAY):g}s",
         "Behavior": opts.get("BEHAVIOR", "delete"),

@@ -1,7 +1,7 @@
 """Taking, keeping and freeing a lock in Consul, as steps for both worlds.
 
-The free path is two requests: a transaction that locks the key if it does not exist and nobody is
-in line, and one that deletes it if it is still the one that we wrote. The fencing token is the
+The free path is two requests: a transaction that locks the key if it does not exist and the queue
+is empty, and one that deletes it if it is still the one that we wrote. The fencing token is the
 key's ModifyIndex at the grant, from Consul's own count of all writes: no clean-up and no restart
 sets it back.
 """
@@ -22,7 +22,7 @@ from .sights import Sights
 __all__ = ["Protocol"]
 
 TRIES = 5
-"""How often it is looked anew when others came between."""
+"""How often it is looked again when others came between."""
 
 
 class Protocol:
@@ -137,7 +137,7 @@ class Protocol:
     # -- renew -------------------------------------------------------------------------------------
 
     def renew(self, claim: Claim, *, late: bool = False) -> Talk[bool]:
-        """Start the ttl anew if the owner holds the lock; if it asks anew, also when it is late."""
+        """Start the ttl again if the owner holds the lock; with ``late`` also after its end."""
         hold = self.holds.get(claim.owner)
         if hold is None:
             hold = yield from self._find(claim)
@@ -233,7 +233,7 @@ class Protocol:
         finally:
             hold.doubtful |= bool(doubts)  # a release that failed may be tried once more
         in_time = self.clock() < hold.until
-        if not freed:  # a renewal whose answer was lost may have written it anew
+        if not freed:  # a renewal whose answer was lost may have written it again
             found = yield from self._find(claim)
             freed = found is not None and (yield from self._free(claim.key, found))
             # Freed by an earlier try, whose answer was lost.
@@ -270,7 +270,7 @@ class Protocol:
         return (yield from self.line.wait(claim, Paths(self.start, claim.key), turn))
 
     def reap(self, session: str) -> Talk[None]:
-        """Free what a session holds of leases whose time is over: nobody else will."""
+        """Free what a session holds of leases whose time is over: no other will."""
         now = self.clock()
         for owner, hold in list(self.holds.items()):
             if hold.session == session and hold.until < now:

@@ -53,7 +53,7 @@ class Paths:
 
     @property
     def queue(self) -> str:
-        """The mark that there is a line, which nobody passes by; its value is who came last."""
+        """The mark that there is a line, which none passes by; its value is who came last."""
         return f"{self.all}queue"
 
     @property
@@ -168,7 +168,7 @@ class State:
 
     @property
     def held(self) -> bool:
-        """Whether a session has the lock; its holder's time may be over all the same."""
+        """Whether a session has the lock; its holder's time may be over anyway."""
         return self.lock is not None and self.lock.session != ""
 
     @property
@@ -180,7 +180,7 @@ class State:
 
     @property
     def waiters(self) -> list[Entry]:
-        """Who is in line besides the holder, the first one first."""
+        """Who is in the queue beside the holder, the first one first."""
         owner = self.record.owner if self.held and self.record is not None else None
         return [
             each
@@ -206,7 +206,7 @@ def state_of(paths: Paths, entries: Iterable[Entry], index: int = 1) -> State:
 
 
 def place_of(paths: Paths, owner: str, session: str) -> str:
-    """Return the key of somebody's place in line.
+    """Return the key of a waiter's place in the queue.
 
     With the session: the lock-delay of one that ended keeps a place from being taken again.
     """

@@ -41,6 +41,6 @@ class Sights:
             return now - seen[1]
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child, where the mutex may be held by a thread that is not."""
+        """Begin again in a forked child, where the mutex may be held by a thread that is not."""
         self._mutex = Mutex()
         self._seen = OrderedDict()

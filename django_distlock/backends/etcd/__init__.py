@@ -108,7 +108,7 @@ class EtcdBackend(FlowBackend):
     # -- for the layers above ----------------------------------------------------------------------
 
     def max_ttl(self, ttl: float) -> float:
-        """Return for how long etcd keeps the lock of a holder who has vanished.
+        """Return for how long etcd keeps the lock of a crashed holder.
 
         A lease is made for a quarter longer than the ttl, at most five seconds; the server raises
         what is shorter than its least, 2 s by default.
@@ -130,7 +130,7 @@ class EtcdBackend(FlowBackend):
         return ("etcd", frozenset(self.located.endpoints), self.located.root)
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses now."""
+        """Close the connections that are not in use."""
         self._asker.http.close_idle()
 
     def close(self) -> None:

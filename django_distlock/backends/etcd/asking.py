@@ -86,7 +86,7 @@ class Asker:
                 before = error
             if isinstance(error, EtcdError):
                 if error.is_login_over and not proven:
-                    self._token = ""  # it has expired, or the server was started anew
+                    self._token = ""  # it has expired, or the server was started again
                     continue
                 if not error.passes:
                     raise error

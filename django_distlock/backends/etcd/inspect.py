@@ -36,8 +36,8 @@ def page(
     """Return the next held locks, where to go on ("": that was all), and the revision of all.
 
     Of ``ends`` of them the end is asked for, the others have none: etcd tells of one lease at a
-    time, and of 10,000 that would take longer than anybody waits for a list. `look` tells it.
-    A line that is cut off at the end of a page is begun anew with the next one, unless it is
+    time, and of 10,000 that would take too long for a list. `look` tells it.
+    A line that is cut off at the end of a page is begun again with the next one, unless it is
     longer than a page, and then it is shown as far as it goes.
     """
     first, end = messages.whole_line(root)

@@ -2,7 +2,7 @@
 
 A lease costs a write to the disks of a majority, and its refreshing costs none. So a lease is not
 revoked when its lock is released but lent to the next claim of this process. It never carries two
-locks at once: what keeps one lock alive must not keep another one, whose holder has vanished.
+locks at once: what keeps one lock alive must not keep another one, whose holder has crashed.
 
 A lease is made for longer than the ttl: by a quarter, at most five seconds. For so long it can be
 lent without asking the server, as it still has the whole ttl in it then.
@@ -49,7 +49,7 @@ class Lent:
     """Whether this process asked for it."""
 
     def refreshed(self, sent: float, ttl: int, term: str | None) -> None:
-        """Note that the server began ``ttl`` anew after ``sent``."""
+        """Note that the server began ``ttl`` again after ``sent``."""
         self.until = max(self.until, sent + ttl * (1 - DRIFT))
         self.term = term
 

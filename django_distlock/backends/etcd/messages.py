@@ -144,7 +144,7 @@ class Key:
 
     @property
     def asks(self) -> bool:
-        """Whether somebody asks for the lock by it: what other programs put there has no lease."""
+        """Whether a process asks for the lock by it: what other programs put there has no lease."""
         return self.lease != "0"
 
     @property
@@ -172,7 +172,7 @@ def revoke(lease: str) -> Question:
 
 
 def keepalive(leases: Iterable[str]) -> Question:
-    """Begin the ttl of several leases anew; they are answered in lines, in the same order."""
+    """Begin the ttl of several leases again; they are answered in lines, in the same order."""
     return Question(
         "/v3/lease/keepalive", "\n".join(f'{{"ID":"{each}"}}' for each in leases), reads=True
     )
@@ -276,7 +276,7 @@ def release(key: str, created: int) -> Question:
 
 
 def withdraw(keys: Keys) -> Question:
-    """Remove the key of somebody who perhaps does not hold the lock, and tell who does."""
+    """Remove the key of a process that perhaps does not hold the lock, and tell who does."""
     return Question(TXN, _txn("", [_ranked(keys, "ASCEND", 1), _delete(keys.own)]))
 
 
@@ -302,5 +302,5 @@ def key_of(answer: Mapping[str, Any]) -> list[Key]:
 
 
 def contenders(keys: Iterable[Key]) -> list[Key]:
-    """Return those of some keys by which somebody asks for the lock."""
+    """Return those of some keys by which a process asks for the lock."""
     return [key for key in keys if key.asks]

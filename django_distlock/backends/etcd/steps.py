@@ -161,7 +161,7 @@ class Steps:
         return lease.until - self._clock() >= ttl
 
     def _lend(self, ttl: float) -> Operation[Lent]:
-        """Return a lease that nobody else uses, with a whole ``ttl`` before it."""
+        """Return a lease that no other uses, with a whole ``ttl`` before it."""
         lease = self.pool.lend(lifetime(ttl), self._clock())
         if lease is None:
             return (yield from self._grant(ttl))
@@ -179,7 +179,7 @@ class Steps:
         return lease
 
     def _refresh(self, leases: Sequence[Lent]) -> Operation[list[bool]]:
-        """Begin the ttl of leases anew; tell which of them are there still."""
+        """Begin the ttl of leases again; tell which of them are there still."""
         sent = self._clock()
         said = yield messages.keepalive(lease.id for lease in leases)
         lines = [line["result"] for line in said.get("lines", ())]
@@ -208,7 +208,7 @@ class Steps:
     # -- renew -------------------------------------------------------------------------------------
 
     def renew(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
-        """Begin the ttl of claims anew; tell which of them hold their lock still."""
+        """Begin the ttl of claims again; tell which of them hold their lock still."""
         places = yield from self._known(claims)
         for claim, place in zip(claims, places, strict=True):
             if place is not None and not (yield from self._fit(claim, place)):

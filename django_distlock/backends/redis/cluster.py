@@ -49,7 +49,7 @@ class Slots:
         return _owner_of(self._owners, key)
 
     def forget(self) -> None:
-        """Ask anew before the next command."""
+        """Ask again before the next command."""
         self._owners = []
 
     def ask(self, commands: Sequence[Command]) -> Route[list[Any]]:

@@ -52,7 +52,7 @@ _HELD = re.compile(r"[-+](\d{16})(\d{9})([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a name; ``owner`` is empty when nobody holds it."""
+    """What is kept of a name; ``owner`` is empty when it is not held."""
 
     token: int
     retention: int = 0

@@ -19,7 +19,7 @@ from .records import kept, long_note, short_owner, words_of
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 
-SAFETY = 0.25  # seconds after which a waiter asks, as a dead holder wakes nobody
+SAFETY = 0.25  # seconds after which a waiter asks, as a dead holder wakes none
 PRESENCE = 0.5  # seconds without a word after which a process that waits is taken to be dead
 GRANT = 0.25  # seconds in which a lock that was handed over has to be claimed
 
@@ -155,7 +155,7 @@ class Scripted:
         return [record_of(self._base, claim.key) for claim in claims], args
 
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
-        """Take names off an index that nobody has held for ``older`` ms."""
+        """Take names off an index that were not held for ``older`` ms."""
         index = index_of(self._base, tag)
         records = [index[:-1] + digest for digest in digests]
         removed: int = yield from run(self._clean, (index, *records), (older, *digests))

@@ -1,8 +1,8 @@
 """The technique without scripts, for servers that forbid them: WATCH, MULTI and EXEC.
 
 The record is read under WATCH and written in a transaction, which the server leaves out when
-somebody wrote the record in between; then it is read again. There is no queue: waiters block on a
-list of hints, to which a release adds one when somebody has waited lately, and try again.
+another wrote the record in between; then it is read again. There is no queue: waiters block on a
+list of hints, to which a release adds one when a process has waited lately, and try again.
 
 A server whose memory is full takes no command into a transaction, not even DEL: nothing can be
 released or renewed then, and a lock ends with its lease.
@@ -22,7 +22,7 @@ from .scripts import PRESENCE, ms
 
 __all__ = ["Watched"]
 
-TRIES = 20  # times that a record is read anew when others write it, until it counts as a conflict
+TRIES = 20  # times that a record is read again when others write it, until it counts as a conflict
 HINT = 1000  # ms that a hint is kept for those who wait
 
 
@@ -72,7 +72,7 @@ class Watched:
         """Need no round trip's length: nothing is handed over."""
 
     def release(self, claim: Claim) -> Talk[bool]:
-        """Free the name, and add a hint if somebody waits."""
+        """Free the name, and add a hint if there is a waiter."""
         keys = self.keys(claim)
         hints = self.address(claim)
 
@@ -113,7 +113,7 @@ class Watched:
         return bool(renewed)
 
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
-        """Take names off an index that nobody has held for ``older`` ms."""
+        """Take names off an index that were not held for ``older`` ms."""
         index = index_of(self._base, tag)
         removed = 0
         for digest in digests:
@@ -134,7 +134,7 @@ class Watched:
     def listen(
         self, claims: Iterable[Claim], home: bytes, seconds: float, *, known: bool
     ) -> list[Command]:
-        """Return the commands that say that somebody waits, and block until there is a hint."""
+        """Return the commands that say that there is a waiter, and block until there is a hint."""
         names = {claim.key: claim for claim in claims}
         waits: list[Command] = []
         for keys in map(self.keys, names.values()):

@@ -130,7 +130,7 @@ class Course:
     def _catches_up(self, wire: Line) -> Flow[bool]:
         """Read what a node that went on has answered by now; return whether it can be asked.
 
-        One that has not said a word for a long time is taken to be cut off, and connected to anew.
+        One that has not said a word for a long time is taken to be cut off, and connected to again.
         """
         owed = wire.owed
         try:

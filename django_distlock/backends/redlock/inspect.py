@@ -136,7 +136,7 @@ def _owner(answer: Answer) -> str | None:
 
 
 def _info(sights: Mapping[str, Sight], silent: int, votes: Mapping[str, str]) -> QuorumInfo | None:
-    """Return the lock as its holder's nodes show it, if anybody has a quorum."""
+    """Return the lock as its holder's nodes show it, if any has a quorum."""
     owner = holder_of([seen.value.owner for seen in sights.values()], silent, len(votes))
     if owner is None:
         return None

@@ -149,7 +149,7 @@ class Cluster:
         self._ended.set()
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._mutex, self._thread, self._ended = Mutex(), None, threads.Event()
         self.debts.forget_parent()
 

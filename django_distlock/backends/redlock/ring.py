@@ -121,7 +121,7 @@ class Rings:
             self._idle.append(ring)
 
     def close_idle(self) -> None:
-        """Close the rings that nobody uses now."""
+        """Close the rings that are not in use."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
@@ -132,6 +132,6 @@ class Rings:
         self.close_idle()
 
     def forget_parent(self) -> None:
-        """Begin anew in a forked child; the connections are the parent's."""
+        """Begin again in a forked child; the connections are the parent's."""
         park(self._idle)
         self._idle, self._places = deque(), Places(WAITING)

@@ -40,7 +40,7 @@ class Freed(NamedTuple):
     ours: bool
     """Whether a quorum had it, or may have had it."""
     waited_for: bool
-    """Whether somebody waits, and was woken by it."""
+    """Whether there is a waiter, and was woken by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def acquire(
     2. A quorum granted, and drew different tokens: the highest is the token, once a quorum has
        stored it.
     3. No quorum: all that granted, or did not answer, are told to free it. When several have split
-       the votes, so that nobody has a quorum, they try again after random delays, and the one that
+       the votes, so that none has a quorum, they try again after random delays, and the one that
        leads keeps what it has.
     """
     nodes = len(node)
@@ -158,10 +158,10 @@ def _undo(
 def renew(
     names: Names, claims: Sequence[Claim], limit: float, node: Sequence[str]
 ) -> Operation[list[bool]]:
-    """Start the ttl anew on a quorum; put a lock that a quorum has back where it was lost.
+    """Start the ttl again on a quorum; put a lock that a quorum has back where it was lost.
 
     A node that was restarted without its data, or was away for longer than the ttl, has lost it.
-    Only by a quorum's yes it is ours for sure, so that nobody else can have it.
+    Only by a quorum's yes it is ours for sure, so that no other can have it.
     """
     keys = [names.lock(claim.key) for claim in claims]
     pairs = [word for claim in claims for word in (claim.owner, _ms(claim.ttl))]

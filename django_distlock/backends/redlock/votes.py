@@ -73,9 +73,9 @@ class Standing(Enum):
     BEATEN = "beaten"
     """Another has a quorum, or may have one with nodes that did not answer."""
     LEADING = "leading"
-    """Nobody has; of those that stand, this one stays and the others make room."""
+    """None has; of those that stand, this one stays and the others make room."""
     TRAILING = "trailing"
-    """Nobody has, and another one stays."""
+    """None has, and another one stays."""
 
 
 def standing(me: str, mine: int, rivals: Sequence[str], silent: int, nodes: int) -> Standing:

@@ -21,17 +21,17 @@ from .nodes import Cluster
 __all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Crowd", "Turn", "rooms", "turn"]
 
 SAFETY = 0.25
-"""Seconds after which who waits asks all the same: a dead holder wakes nobody."""
+"""Seconds after which who waits asks anyway: a dead holder wakes none."""
 FEW, SELDOM = 16, 3
 """Of more waiters of one process for one name each asks the more seldom, up to that many times: so
-that it is known all the time that somebody waits (`_NOTED`)."""
+that it is known all the time that there is a waiter (`_NOTED`)."""
 WAITING = 64
 """How many threads of an alias, or tasks of an event loop, block at the same time; others poll."""
 MAKE_WAY = 0.001
 """Seconds that who has just released leaves to the one who was woken by it."""
 _LATELY = 0.02  # seconds after a release in which its thread or task is taken to be that one
 _LATE = 0.15  # seconds after which the end of a block is overdue: a server looks every 0.1 s
-_NOTED = 1000  # ms that it is known that somebody waits
+_NOTED = 1000  # ms that it is known that there is a waiter
 _MOST = 1000  # names that are remembered
 
 
@@ -51,7 +51,7 @@ class Turn:
         return self.patience >= self.seconds + _LATE
 
     def commands(self) -> list[tuple[str, ...]]:
-        """Return what says that somebody waits, and blocks until there is a hint."""
+        """Return what says that there is a waiter, and blocks until there is a hint."""
         return [
             ("SET", f"{self.key}:waits", "1", "PX", str(_NOTED)),
             ("BLPOP", f"{self.key}:hints", f"{self.seconds:.3f}"),

@@ -77,7 +77,7 @@ class RowBackend(Looks):
                 self._drop(session, sound=False)
                 if not isinstance(error, Ended) or not held:
                     raise
-        return self.try_acquire(claim, limit)  # the lock went with its session: ask anew
+        return self.try_acquire(claim, limit)  # the lock went with its session: ask again
 
     def _attempt(
         self, dialect: Dialect, session: Session, claim: Claim, *, wait: bool, limit: float
@@ -117,7 +117,7 @@ class RowBackend(Looks):
         """Return what is left of a lease that the server granted at some time since it was asked.
 
         Its limit runs from then on. So the lease is counted from the question, if that was a moment
-        ago, or else from now, when the server is told to begin anew.
+        ago, or else from now, when the server is told to begin again.
         """
         passed = now - session.sent_at
         if passed > claim.ttl * MOMENT:
@@ -148,10 +148,10 @@ class RowBackend(Looks):
         session.until = time.monotonic() + self.max_ttl(claim.ttl) + SPARE
 
     def _reap(self) -> None:
-        """Give up sessions that nobody will ask for again.
+        """Give up sessions that will not be asked for again.
 
-        Those that the server has ended by now, of leases that nobody released, and those of waiters
-        that have stopped to look without being withdrawn.
+        Those that the server has ended by now, of leases that were not released, and those of
+        waiters that have stopped to look without being withdrawn.
         """
         now = time.monotonic()
         with self._mutex:

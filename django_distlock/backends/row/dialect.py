@@ -14,7 +14,7 @@ from .session import Row, Session
 __all__ = ["LONGEST_WAIT", "Dialect", "Missing", "milliseconds"]
 
 LONGEST_WAIT: Final = 300.0
-"""Seconds after which the server ends a wait, so that no dead client's lasts for ever."""
+"""Seconds after which the server ends a wait, so that no dead client's lasts without limit."""
 
 
 class Missing(Exception):
@@ -64,7 +64,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def renew(self, session: Session, claim: Claim) -> None:
-        """Have the limit on being idle begin anew, with the claim's ttl."""
+        """Have the limit on being idle begin again, with the claim's ttl."""
 
     @abstractmethod
     def release(self, session: Session, claim: Claim, *, long: bool) -> None:
@@ -94,7 +94,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def remove(self, session: Session, digests: Sequence[str], older: int) -> int:
-        """Delete those of the rows that are idle still, and locked by nobody."""
+        """Delete those of the rows that are idle still, and not locked."""
 
     def tidy(self, session: Session) -> None:  # noqa: B027 - one database has nothing to tidy
         """Remove what sessions that have ended left behind."""

@@ -1,10 +1,10 @@
 # ruff: noqa: S608 - only constants are put together into SQL
 """Row locks on PostgreSQL.
 
-The holder's uncommitted changes are nobody's to see. So each session writes beforehand, by a commit
+The holder's uncommitted changes cannot be seen. So each session writes beforehand, by a commit
 that waits for no disk, what it is about; that it holds the row is told by the row's ``xmax``, the
 transaction that has locked it, and its token by a shared advisory lock on that number, which never
-blocks anybody and ends with the transaction.
+blocks and ends with the transaction.
 
 The row that is locked is never written: the server queues who waits for a version of a row, and a
 new version would have them all queue again, in another order. Tokens stand in a table beside.

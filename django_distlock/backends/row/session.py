@@ -58,7 +58,7 @@ class Session:
         self.sent_at = -math.inf
         """When the last one was sent; `time.monotonic`."""
         self.until = math.inf
-        """When the server has ended it unless it is renewed, or nobody waits; `time.monotonic`."""
+        """When the server has ended it unless it is renewed or waits; `time.monotonic`."""
         self.looked = -math.inf
         """When it was last asked for the lock."""
         self.idle = -1.0
@@ -72,7 +72,7 @@ class Session:
     def run(self, work: Callable[[], T], limit: float, *, fresh: bool = False) -> T:
         """Do ``work`` within ``limit`` seconds; raise Ended when the session turns out to be gone.
 
-        A ``fresh`` session has no lock yet: one that is dead is opened anew.
+        A ``fresh`` session has no lock yet: one that is dead is opened again.
         """
         connection = self.connection
         if fresh:

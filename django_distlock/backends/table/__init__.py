@@ -295,7 +295,7 @@ class TableBackend(InDatabase):
         close_connections()
 
     def close_idle(self) -> None:
-        """Close the connections of our own that nobody uses now; they are closed soon anyway."""
+        """Close the connections of our own that are not in use; they are closed soon anyway."""
         if self._rooms is not None:
             self._rooms.close_idle()
         self._connections.close_idle()

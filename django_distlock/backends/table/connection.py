@@ -142,7 +142,7 @@ class Connections:
         return private
 
     def for_a_room(self, limit: float) -> BaseDatabaseWrapper:
-        """Return a new connection for the waiting room, made within ``limit`` seconds."""
+        """Return a new connection for the wait queue, made within ``limit`` seconds."""
         private = _copy(own_connection(self.database))
         # The statements of the room have parameters that the client fills in.
         private.settings_dict["OPTIONS"].pop("server_side_binding", None)
@@ -163,7 +163,7 @@ class Connections:
         """Do ``work`` on a borrowed connection, for ``limit`` seconds at most.
 
         A connection that turns out to be dead (closed by the server since its last use) is opened
-        anew and the work done once more: every statement of ours can be repeated.
+        again and the work done once more: every statement of ours can be repeated.
         """
         lent = self._lend()
         connection = lent.connection
@@ -191,7 +191,7 @@ class Connections:
                 self._give_back(connection)
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses now."""
+        """Close the connections that are not in use."""
         self._idle.clear()
 
     def forget_parent(self) -> None:

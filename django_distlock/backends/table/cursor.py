@@ -1,4 +1,4 @@
-"""A cursor that is used again: making one costs as much as all that a statement does besides."""
+"""A cursor that is used again: making one costs as much as all that a statement does otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class cursor_of:
 
     It is Django's own wrapper of a cursor, so what Django does at each statement is done. What it
     does when a cursor is made is looked at here, and where it matters one is made: the connection
-    is another or was opened anew, `connection.cursor` was replaced (by the guard of tests without
+    is another or was opened again, `connection.cursor` was replaced (by the guard of tests without
     a database, or by tools that measure), queries are logged, or an event loop runs here, where
     Django refuses.
     """

@@ -71,7 +71,7 @@ class Doors:
         self._free: list[Door] = []
 
     def take(self) -> Door | None:
-        """Return a door that nobody uses, an open one if possible; None if all are in use."""
+        """Return a door that is not in use, an open one if possible; None if all are in use."""
         with self._mutex:
             if self._free:
                 return self._free.pop()

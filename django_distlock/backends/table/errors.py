@@ -66,7 +66,7 @@ def is_wait_over(error: Exception) -> bool:
     """Return whether a wait in the queue has ended by its limit, or by a limit of the user's.
 
     PostgreSQL: lock_timeout, deadlock, statement_timeout. MariaDB answers without an error, but
-    has a dead lock (1213), a statement's time (1969; 3024 on MySQL) and KILL QUERY (1317) as well.
+    has a deadlock (1213), a statement's time (1969; 3024 on MySQL) and KILL QUERY (1317) as well.
     """
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None

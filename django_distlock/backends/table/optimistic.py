@@ -38,7 +38,7 @@ class Seen:
     note: str
 
     def held(self) -> bool:
-        """Return whether somebody held the lock then."""
+        """Return whether a process held the lock then."""
         return self.expires > self.now
 
     def last_use(self) -> int:

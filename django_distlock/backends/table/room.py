@@ -1,4 +1,4 @@
-"""The waiting room: who waits for a lock stands in a queue of the database server's own.
+"""The wait queue: who waits for a lock stands in a queue of the database server's own.
 
 Correctness rests on the lock's row; the room only tells when looking at it may help. A waiter
 blocks on an advisory lock of the server (`pg_advisory_lock`, `GET_LOCK`), which hands it over first
@@ -44,7 +44,7 @@ POLITE_EVERY = 0.1  # seconds between two times that such a loop goes to the roo
 
 
 class Rooms:
-    """The waiting rooms that this process has a foot in, by the key of the lock.
+    """The wait queues that this process has a foot in, by the key of the lock.
 
     ``make`` makes a door, ``most`` is the number of doors. With all of them in use, `queue` says
     False.
@@ -72,11 +72,11 @@ class Rooms:
         return owner in self._visits
 
     def refused(self, key: str) -> None:
-        """Note that somebody of this process was refused, or had to stand behind others."""
+        """Note that a waiter of this process was refused, or had to stand behind others."""
         _note(self._busy, key, self._clock())
 
     def is_busy(self, key: str) -> bool:
-        """Return whether somebody of this process met others a moment ago.
+        """Return whether a waiter of this process met others a moment ago.
 
         Then others wait in the room. Who asked for the row first would be before them, and the
         one whose turn it is would have to poll.
@@ -90,7 +90,7 @@ class Rooms:
         return self._is_polite(key, now)
 
     def _is_polite(self, key: str, now: float) -> bool:
-        """Return whether to ask if others wait, as nobody could have told us.
+        """Return whether to ask if others wait, as no message could have told us.
 
         Who takes a lock again right after its release is always before the one who is inside.
         """
@@ -201,7 +201,7 @@ class Rooms:
         )
 
     def _step_back(self, line: Line, door: Door, *, inside: bool, sound: bool) -> None:
-        """Give the room and the door up; the next one of the line knocks anew."""
+        """Give the room and the door up; the next one of the line knocks again."""
         left = False
         try:
             left = sound and (not inside or door.leave(line.key))

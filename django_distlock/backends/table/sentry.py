@@ -1,8 +1,9 @@
 """A limit on how long a database driver may wait for its server.
 
 A server that hangs without closing its connections (stopped, swapped out, cut off) keeps a driver
-in a blocking read for ever, and drivers offer a limit only when connecting. So a thread looks after
-the statements under way and shuts the socket of one that is overdue: the driver then fails at once.
+in a blocking read without end, and drivers offer a limit only when connecting. So a thread looks
+after the statements under way and shuts the socket of one that is overdue: the driver then fails
+at once.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def _host_clock() -> dict[str, Any]:
 class Room:
     """The lock of the server's own that waiters of a name queue for, see `room.py`.
 
-    ``enter`` answers `AT_ONCE` when nobody was before us, another number when somebody was, and 0
+    ``enter`` answers `AT_ONCE` when none
+    was before us, another number when one was, and 0
     or an error when the time was up. ``parameters`` is given a digest in hexadecimal and the
     seconds to wait.
     """

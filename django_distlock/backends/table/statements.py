@@ -51,7 +51,7 @@ class Statements(ABC):
 
     @abstractmethod
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        """Start the ttl anew if the claim's owner holds the lock."""
+        """Start the ttl again if the claim's owner holds the lock."""
 
     @abstractmethod
     def renew_many(
@@ -73,7 +73,7 @@ class Statements(ABC):
 
     @abstractmethod
     def expired(self, connection: BaseDatabaseWrapper, after: str) -> tuple[list[Row], str | None]:
-        """Return as `page` the rows whose lease ran out, and that nobody has released."""
+        """Return as `page` the rows whose lease ran out, and that was not released."""
 
     @abstractmethod
     def rest(

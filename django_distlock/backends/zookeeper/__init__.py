@@ -155,7 +155,7 @@ class ZooKeeperBackend(Looking):
         return float("-inf") if place.lost else self._session.sure_until(place.session)
 
     def max_ttl(self, ttl: float) -> float:
-        """Return how long a vanished holder keeps its lock: its ttl, or its session if longer.
+        """Return how long a crashed holder keeps its lock: its ttl, or its session if longer.
 
         A session ends by up to a tick of the servers' clocks late, which is half of it at most.
         """

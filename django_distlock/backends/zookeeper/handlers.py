@@ -15,7 +15,7 @@ __all__ = ["handler"]
 def handler(facts: Facts) -> Any:
     """Return kazoo's handler for threads, or for gevent where it has taken their place.
 
-    It calls our watchers at once, who only wake somebody, and knocks at no server for so long that
+    It calls our watchers at once, who only wake a waiter, and knocks at no server for so long that
     no time is left for the others. ``said`` is what the last one that did not open said.
     """
     monkey = sys.modules.get("gevent.monkey")

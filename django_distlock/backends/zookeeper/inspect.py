@@ -45,7 +45,7 @@ class Looking(FlowBackend):
         return [] if _is_missing(children) else sorted(_sound(children))
 
     def _look_at(self, keys: list[str], *, queue: bool) -> Talk[list[tuple[str, LockInfo]]]:
-        """Return the locks that are held among these; whoever let go meanwhile is looked for anew.
+        """Return the locks that are held among these; whoever let go meanwhile is looked for again.
 
         Of a lock whose holder changed each time that it was looked at nothing is shown.
         """
@@ -88,7 +88,7 @@ class Looking(FlowBackend):
         )
 
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
-        """Remove locks that are old, have nobody in their queue, and get nobody meanwhile.
+        """Remove locks that are old, have an empty queue, and keep it meanwhile.
 
         Servers from 3.5 on do so by themselves, a minute after the last one has left.
         """

@@ -116,7 +116,7 @@ class Facts:
     closed: bool
     """Whether the nodes are for their creator alone."""
     client: Mapping[str, Any] = field(repr=False)
-    """What the client is made with besides."""
+    """What the client is also made with."""
 
     @property
     def patience(self) -> float:

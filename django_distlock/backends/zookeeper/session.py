@@ -32,7 +32,7 @@ logger = logging.getLogger("django_distlock.zookeeper")
 # tick, and a session lasts for two ticks at least (minSessionTimeout): what we sent so long before
 # an answer that came through the leader, the leader knows of.
 LAG = 0.25
-# A share of it, too: when what is sure is so old we connect anew, of which the leader learns.
+# A share of it, too: when what is sure is so old we connect again, of which the leader learns.
 DOUBT = 0.8
 STEPS = 40  # of a timeout, which are told apart
 SURPLUS = 8  # bytes that may make up for those that interruptions have cost, each time
@@ -165,7 +165,7 @@ class Session:
             return
         self.timeout = timeout
         self.id = identity[0]
-        # A server that takes a session up asks the leader, which counts anew from then on.
+        # A server that takes a session up asks the leader, which counts again from then on.
         with self._mutex:
             self._sure = began
             self._touches.clear()
@@ -231,7 +231,7 @@ class Session:
         if wire is None or not self._up.is_set():
             return
         with self._mutex:
-            # Unless kazoo has connected anew meanwhile, which it tells once only.
+            # Unless kazoo has connected again meanwhile, which it tells once only.
             mine = client is self._client and client._connection._socket is wire
             if mine:
                 self._cut_at = self._clock()

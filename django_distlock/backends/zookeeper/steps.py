@@ -1,7 +1,7 @@
 """What the primitives ask of the servers: generators that yield requests and are sent the answers.
 
-An operation knows neither threads nor event loops; the backend carries it out in either world. One
-that was cut off may be begun anew: it goes by the place of the claim, and by what the servers have.
+An operation knows neither threads nor event loops; the backend carries it out in either mode. One
+that was cut off may begin again: it goes by the place of the claim, and by what the servers have.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Steps:
     # -- renew and release -----------------------------------------------------------------------
 
     def renew(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
-        """Tell of each claim whether it is held still; its ttl begins anew."""
+        """Tell of each claim whether it is held still; its ttl begins again."""
         now = self._clock()
         ours: dict[str, bool] = {}
         asked: list[tuple[Claim, Place]] = []

@@ -173,7 +173,7 @@ class OnceTask(Task[Any, Any]):
             try:
                 lease._keep(self.distlock.queue_ttl + delay)
             except LockError as failed:
-                # The retry takes it anew; or has run already, and has freed it.
+                # The retry takes it again; or has run already, and has freed it.
                 logger.info("Task %s[%s]: %s", self.name, self.request.id, failed)
         else:
             finish_failed(lease, error)

@@ -51,7 +51,7 @@ class OnceRequest(Request):
     def on_failure(
         self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False
     ) -> None:
-        """Note a failure; where the process is gone nobody else frees the lock."""
+        """Note a failure; where the process is gone no other releases the lock."""
         error = exc_info.exception
         error = getattr(error, "exc", error)  # it may be wrapped, to carry its traceback
         super().on_failure(exc_info, send_failed_event, return_ok)
@@ -85,7 +85,7 @@ class _Freeing:
     """A release on the thread that forks the pool, by and by.
 
     Not on a thread beside it, as elsewhere: a process that is forked while another thread is inside
-    of a driver inherits that driver's locks, held for ever. SQLite's hung so.
+    of a driver inherits that driver's locks, held without end. SQLite's hung so.
     """
 
     using: str

@@ -105,7 +105,7 @@ def _take(spec: TaskLock, task: Task[Any, Any], name: str, ticket: Ticket | None
     return lease
 
 
-# -- when somebody else holds it -------------------------------------------------------------------
+# -- when another process holds it ---------------------------------------------------------------
 
 
 def _contended(

@@ -30,7 +30,7 @@ DUPLICATE = ("existing", "raise")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLock:
-    """The lock of a task, with what to do when somebody else holds it.
+    """The lock of a task, with what to do when another process holds it.
 
     ``argument`` is what of the task's function is given the lease, and the signature of what is
     sent, without the ``self`` of a bound one; ``place`` is where the function is written.

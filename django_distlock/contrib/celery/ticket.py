@@ -16,7 +16,7 @@ class Ticket:
     """The lock of one message: its name, and its owner if the message has taken it.
 
     ``task_id`` is the message's: headers that a program copies to another message say nothing.
-    ``waits`` counts how often it was sent again because somebody else held the lock.
+    ``waits`` counts how often it was sent again because another process held the lock.
     """
 
     name: str

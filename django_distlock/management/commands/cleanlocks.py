@@ -1,4 +1,4 @@
-"""`manage.py cleanlocks`: remove what the stores keep of names that nobody uses any more."""
+"""`manage.py cleanlocks`: remove what the stores keep of names that are not used any more."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ Other processes are started with the project's settings module, so the alias has
 
 The parts are numbered as the promises of every backend:
 
-1 exclusion; 2 only the owner releases or renews (ownership, handing); 3 no dead lock, and none free
-too soon (liveness, min_hold); 4 fencing; 5 told when lost; 6 no lost wake-up, 7 no herd and 10
+1 exclusion; 2 only the owner releases or renews (ownership, handing); 3 no orphaned lock, and none
+free too soon (liveness, min_hold); 4 fencing; 5 told when lost; 6 no lost wake-up, 7 no herd and 10
 bounded waits (waiting); 8 nothing left behind (leftovers, interruptions, answers); 9 self-deadlock
 is an error (re-entry); 11 visible and 12 the store's clock (visible). Names, bad inputs, groups,
 leaders, cleaning and flags come on top.

@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def needs(*flags: str, exclusive: bool = True) -> Callable[[F], F]:
     """Let a test apply to backends only that have all of these flags or hooks.
 
-    And that exclude anybody at all, unless ``exclusive`` is False.
+    And that exclude at all, unless ``exclusive`` is False.
     """
 
     def mark(test: F) -> F:
@@ -56,7 +56,7 @@ def lacks(flag: str) -> Callable[[F], F]:
 
 
 def applies_to_all(test: F) -> F:
-    """Let a test apply to every backend, also to one that excludes nobody."""
+    """Let a test apply to every backend, also to one that excludes nothing."""
     return needs(exclusive=False)(test)
 
 
@@ -95,11 +95,11 @@ class ContractBase:
     least: ClassVar[float] = 0.01
     """Seconds; the shortest ttl with which the store can grant a lock at all, on a busy machine."""
     brief: ClassVar[float] = 0.5
-    """Seconds; the ttl of leases that are renewed, and run out soon when nobody does it."""
+    """Seconds; the ttl of leases that are renewed, and run out soon when it is not done."""
     kept: ClassVar[float] = 1.0
     """Seconds; the ttl of leases that renewals must keep: a busy machine stands still for less."""
     settles: ClassVar[float] = 1.0
-    """Seconds besides in which a store that was stopped carries out what was left to do."""
+    """Seconds in addition, in which a store that was stopped carries out what was left to do."""
     handoff: ClassVar[float] = 1.0
     """Seconds in which a waiter gets a lock that is freed."""
     shown: ClassVar[float] = 0.0
@@ -282,7 +282,7 @@ class ContractBase:
             assert told == lease.fencing_token
 
     def ends_within(self, ttl: float) -> float:
-        """Return the seconds after which a lock whose holder vanished is free at the latest."""
+        """Return the seconds after which a lock whose holder crashed is free at the latest."""
         backend = self.backend()
         return backend.max_ttl(ttl) + backend.grace
 

@@ -21,7 +21,7 @@ class Answers(ContractBase):
     """Lost answers, and errors of the store."""
 
     async def _freed_soon(self, world: World, name: str) -> None:
-        """Fail unless nobody holds the lock in a moment, and it can be had then."""
+        """Fail unless no process holds the lock in a moment, and it can be had then."""
         looker = world.actor()
         await self.nobody_holds(looker, name, within=SOON)
         await looker.release(await looker.take(self.lock(name)))
@@ -75,7 +75,7 @@ class Answers(ContractBase):
             await self.nobody_holds(b, name, within=SOON)
 
     async def test_nothing_was_granted_by_a_store_that_failed(self, world: World) -> None:
-        """Raise when the request never reached the store, and hurt nobody who holds."""
+        """Raise when the request never reached the store, and hurt no holder."""
         a, b, backend = world.actor(), world.actor(), self.backend()
         lock = self.lock(world.name())
         lease = await b.take(lock)
@@ -118,7 +118,7 @@ class Answers(ContractBase):
             await self._freed_soon(world, name)
 
     async def test_the_answer_to_release_is_lost(self, world: World) -> None:
-        """Raise, but free the lock; a repeated release then finds it done, and hurts nobody."""
+        """Raise, but free the lock; a repeated release then finds it done, and hurts no holder."""
         a, b, backend = world.actor(), world.actor(), self.backend()
         lock = self.lock(world.name())
         lease = await a.take(lock)

@@ -1,4 +1,4 @@
-"""Cleaning removes what is idle only, and nobody who takes locks meanwhile notices."""
+"""Cleaning removes what is idle only, and is not noticed by those who take locks meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cleaning(ContractBase):
     """`clean` and its primitive."""
 
     async def clean_all(self, actor: Actor, *, dry_run: bool = False, batch: int = 500) -> Cleaned:
-        """Clean everything that nobody holds."""
+        """Clean everything that is not held."""
         policy = CleanPolicy(older_than=AT_ONCE, dry_run=dry_run, batch=batch)
         return await actor.drive(clean(self.backend(), policy, clock=self.backend().clock))
 

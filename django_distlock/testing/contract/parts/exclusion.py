@@ -1,4 +1,4 @@
-"""1. Between grant and release or expiry nobody else is granted the name."""
+"""1. Between grant and release or expiry no other is granted the name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Exclusion(ContractBase):
 
     @applies_to_all
     async def test_a_lease_is_granted_and_released(self, world: World) -> None:
-        """Grant what nobody holds; the lease is a context manager and true."""
+        """Grant what is not held; the lease is a context manager and true."""
         a = world.actor()
         name = world.name()
         lock = self.lock(name)

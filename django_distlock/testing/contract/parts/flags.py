@@ -21,7 +21,7 @@ class Flags(ContractBase):
 
     @lacks("exclusive")
     async def test_it_excludes_nobody(self, world: World) -> None:
-        """Grant a name to everybody, and show nobody."""
+        """Grant a name to all, and show no holder."""
         a, b = world.actor(), world.actor()
         lock = self.lock(world.name())
         leases = [await a.take(lock), await b.take(lock)]
@@ -89,7 +89,7 @@ class Flags(ContractBase):
 
     @lacks("queues")
     async def test_a_refused_attempt_leaves_nothing(self, world: World) -> None:
-        """Need no withdrawal after a refusal: nobody stands in a queue."""
+        """Need no withdrawal after a refusal: no claim stands in a queue."""
         a, backend = world.actor(), self.backend()
         name = world.name()
         holder, refused = self.claim(name), self.claim(name)

@@ -83,7 +83,7 @@ class Groups(ContractBase):
             await a.acquire(self._group(*names), wait=0)
 
     async def test_groups_do_not_wait_for_each_other(self, world: World) -> None:
-        """Take the locks in one order, so that nobody waits for one who waits for him."""
+        """Take the locks in one order, so that no two wait for each other."""
         names = self._in_order(world, 3)
         actors = [world.actor(), world.actor()]
 

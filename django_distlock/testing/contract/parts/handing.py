@@ -120,7 +120,7 @@ class Handing(ContractBase):
 
     @lacks("transferable")
     async def test_a_lease_does_not_go_to_another_process(self, world: World) -> None:
-        """Say so where it is attached; in its own process it is taken up all the same."""
+        """Say so where it is attached; in its own process it is taken up anyway."""
         a = world.actor()
         lock = self.lock(world.name())
         async with self.process(world) as process:

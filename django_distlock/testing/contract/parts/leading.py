@@ -42,7 +42,7 @@ class Leading(ContractBase):
         return actor._do(here, there)  # type: ignore[arg-type]
 
     async def _observe(self, actor: Actor, name: str, wanted: int | None) -> None:
-        """Wait until an observer is told that nobody leads, or who has this token."""
+        """Wait until an observer is told that none leads, or who has this token."""
         observed = leader(name, using=self.alias)
         sync, native = observed.observe(every=PAUSE), observed.aobserve(every=PAUSE)
 

@@ -44,7 +44,7 @@ class Leftovers(ContractBase):
     """What is left behind by those who did not get the lock: nothing."""
 
     async def _free(self, world: World, name: str) -> None:
-        """Fail unless the lock is there to be had, by somebody new, at once."""
+        """Fail unless the lock is there to be had, by a new actor, at once."""
         looker = world.actor()
         assert await looker.call(self.backend(), "inspect", name) is None
         await looker.release(await looker.take(self.lock(name)))
@@ -99,7 +99,7 @@ class Leftovers(ContractBase):
         assert {claim.name for claim in abandoned} <= {world.name(f"True{at}") for at in (0, 1, 2)}
 
     async def test_a_closed_flow_is_abandoned(self, world: World) -> None:
-        """Hand the claim on to be withdrawn when nobody carries out the steps any more."""
+        """Hand the claim on to be withdrawn when no driver carries out the steps any more."""
         a = world.actor()
         abandoned: list[Claim] = []
         claim = self.claim(world.name())

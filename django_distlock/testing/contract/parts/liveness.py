@@ -18,7 +18,7 @@ __all__ = ["Liveness"]
 
 
 class Liveness(ContractBase):
-    """No dead lock, and no renewal for those who are gone."""
+    """No orphaned lock, and no renewal for those who are gone."""
 
     async def _free_within(self, world: World, name: str, seconds: float) -> None:
         """Fail unless a waiter that comes now gets the lock in time."""
@@ -85,7 +85,7 @@ class Liveness(ContractBase):
         await b.release(lease)
 
     async def test_a_dropped_lease_runs_out(self, world: World) -> None:
-        """Stop renewing when nobody has the lease object any more, at once, without collecting."""
+        """Stop renewing when nothing has the lease object any more, at once, without collecting."""
         a = world.actor()
         name = world.name()
         gc.disable()

@@ -174,7 +174,7 @@ class Ownership(ContractBase):
         if before.acquired_at is not None:
             assert abs(after.acquired_at - before.acquired_at) < timedelta(milliseconds=10)
         if after.expires_at is not None:
-            assert after.expires_at > before.expires_at  # the ttl starts anew
+            assert after.expires_at > before.expires_at  # the ttl starts again
         assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Refusal)
         assert await a.call(backend, "release", claim) is True
         assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Grant)

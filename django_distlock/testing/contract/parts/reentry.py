@@ -162,7 +162,7 @@ class Reentry(ContractBase):
             await b.release(theirs)
 
     async def test_an_expired_lock_is_not_held_already(self, world: World) -> None:
-        """Take a lock anew whose former lease ran out."""
+        """Take a lock again whose former lease ran out."""
         a = world.actor()
         name = world.name()
         lock = self.lock(name, ttl=self.short, renew=False)

@@ -217,7 +217,7 @@ class Told(ContractBase):
         assert await a.do(_cancellations) == 0
 
     async def test_a_foreign_cancellation_wins(self, tasks: TaskWorld) -> None:
-        """Let a cancellation by somebody else through, and free the lock."""
+        """Let a cancellation from elsewhere through, and free the lock."""
         a, b = tasks.actor(), tasks.actor()
         name = tasks.name()
         lock = self.lock(name, cancel_on_lost=True)
