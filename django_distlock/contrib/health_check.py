@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise ImproperlyConfigured(
         "django_distlock.contrib.health_check needs django-health-check 4.8 or newer: "
-        "pip install django-distlock[health]"
+        'pip install "django-distlock[health]"'
     ) from error
 
 __all__ = ["LockStore", "lock_stores"]

@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise ImproperlyConfigured(
         "django_distlock.contrib.opentelemetry needs the API of OpenTelemetry: "
-        "pip install django-distlock[opentelemetry]"
+        'pip install "django-distlock[opentelemetry]"'
     ) from error
 
 __all__ = ["install"]

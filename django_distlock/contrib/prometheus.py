@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise ImproperlyConfigured(
         "django_distlock.contrib.prometheus needs prometheus-client: "
-        "pip install django-distlock[prometheus]"
+        'pip install "django-distlock[prometheus]"'
     ) from error
 
 __all__ = ["HOLD_BUCKETS", "WAIT_BUCKETS", "install"]

@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise ImproperlyConfigured(
         "django_distlock.contrib.rest_framework needs Django REST framework 3.16 or newer: "
-        "pip install django-distlock[rest_framework]"
+        'pip install "django-distlock[rest_framework]"'
     ) from error
 
 __all__ = ["LockedAPIMixin", "VersionedModelSerializer", "exception_handler"]

@@ -36,6 +36,6 @@ def require_httptools(alias: str, extra: str) -> None:
     except ImportError as error:
         raise InvalidLockBackendError(
             f"DISTLOCKS[{alias!r}]: httptools, by which this backend reads HTTP, is not installed: "
-            f"pip install django-distlock[{extra}]."
+            f'pip install "django-distlock[{extra}]".'
         ) from error
     del httptools

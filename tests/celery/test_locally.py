@@ -408,7 +408,7 @@ def test_without_celery_the_extra_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
     )
-    assert "pip install django-distlock[celery]" in done.stderr
+    assert 'pip install "django-distlock[celery]"' in done.stderr
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -150,7 +150,7 @@ def test_pytest_is_asked_for_by_its_extra() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "pip install django-distlock[contract]" in done.stderr
+    assert 'pip install "django-distlock[contract]"' in done.stderr
 
 
 def test_a_store_whose_holders_other_processes_do_not_see_fails() -> None:

@@ -196,5 +196,5 @@ def test_what_is_no_address(url: object) -> None:
 def test_without_httptools(monkeypatch: pytest.MonkeyPatch) -> None:
     require_httptools("shop", "etcd")
     monkeypatch.setitem(sys.modules, "httptools", None)
-    with pytest.raises(InvalidLockBackendError, match=r"pip install django-distlock\[etcd\]"):
+    with pytest.raises(InvalidLockBackendError, match=r'pip install "django-distlock\[etcd\]"'):
         require_httptools("shop", "etcd")

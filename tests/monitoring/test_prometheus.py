@@ -208,4 +208,4 @@ def test_without_its_library_the_extra_is_named(library: str, module: str, extra
         check=False,
         timeout=60,
     )
-    assert f"pip install django-distlock[{extra}]" in done.stderr
+    assert f'pip install "django-distlock[{extra}]"' in done.stderr

@@ -222,7 +222,7 @@ locks["default"]
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert "pip install django-distlock[redis]" in done.stderr
+    assert 'pip install "django-distlock[redis]"' in done.stderr
 
 
 @pytest.mark.parametrize("version", ["5.2.1", "7.4.1"])

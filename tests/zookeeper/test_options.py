@@ -95,7 +95,7 @@ def test_a_missing_driver_names_the_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    assert "pip install django-distlock[zookeeper]" in done.stdout
+    assert 'pip install "django-distlock[zookeeper]"' in done.stdout
 
 
 def test_only_the_creator_may_touch_the_nodes(server: ZooKeeper, opened: Opener, name: str) -> None:

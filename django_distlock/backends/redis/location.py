@@ -43,7 +43,7 @@ def require_redis(alias: str) -> None:
     except ImportError as error:
         raise InvalidLockBackendError(
             f"DISTLOCKS[{alias!r}]: the driver of Redis is not installed: "
-            "pip install django-distlock[redis]."
+            'pip install "django-distlock[redis]".'
         ) from error
     found = str(redis.__version__)
     major = found.partition(".")[0]

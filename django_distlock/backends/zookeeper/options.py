@@ -34,7 +34,7 @@ def require_kazoo(alias: str) -> None:
     except ImportError as error:
         raise InvalidLockBackendError(
             f"DISTLOCKS[{alias!r}]: the driver of ZooKeeper is not installed: "
-            "pip install django-distlock[zookeeper]."
+            'pip install "django-distlock[zookeeper]".'
         ) from error
     del kazoo
 

@@ -8,7 +8,7 @@ try:
     import celery as _celery
 except ImportError as error:
     raise ImproperlyConfigured(
-        "django_distlock.contrib.celery needs Celery: pip install django-distlock[celery]"
+        'django_distlock.contrib.celery needs Celery: pip install "django-distlock[celery]"'
     ) from error
 
 from .decorator import locked_task

@@ -1,6 +1,6 @@
 """The suite that every backend of django-distlock has to pass, and a backend of yours can.
 
-It needs pytest (``pip install django-distlock[contract]``), and Django set up before the test
+It needs pytest (``pip install "django-distlock[contract]"``), and Django set up before the test
 module is imported, as pytest-django does or ``django.setup()`` in a ``conftest.py``. Where
 ``DISTLOCKS`` has the alias ``"mine"``, this module is the whole suite:
 
@@ -36,7 +36,7 @@ try:
     import pytest
 except ImportError as error:
     raise ImportError(
-        "The contract suite needs pytest: pip install django-distlock[contract]"
+        'The contract suite needs pytest: pip install "django-distlock[contract]"'
     ) from error
 
 # Before the parts are imported, so that their failing asserts show the values.
