@@ -1,8 +1,10 @@
 """Reading the Markdown pages: code blocks, headings and links, by the few rules that we write by.
 
 A fenced block begins at the margin and names a language; words after it are for the tests
-(``python file=sale.py``, ``text output``). A comment that begins with ``<!-- run`` holds Python
-which is run with the examples and not shown: what they need, and what is asserted of them.
+(``python file=sale.py``, ``text output``). ``python settings`` are settings for a store that the
+examples do not have: they are judged, not used. ``python parsed`` is not run. A comment that begins
+with ``<!-- run`` holds Python which is run with the examples and not shown: what they need, and
+what is asserted of them.
 """
 
 from __future__ import annotations

@@ -50,11 +50,17 @@ def main(path: Path) -> None:
                 cursor.execute(block.text)
         if block.language != "python":
             continue
+        count += 1
+        if "parsed" in block.words:
+            ast.parse("\n" * (block.line - 1) + block.text, str(page.path))
+            continue
+        if "settings" in block.words:
+            _judge(page, block)
+            continue
         said = _run(page, block, namespace)
         if following is not None and following.words == ("output",):
             _compare(page, following, said)
         sys.stdout.write(said)
-        count += 1
     _nothing_left()
     sys.stdout.write(f"{count} examples ran\n")
 
@@ -77,6 +83,19 @@ def _run(page: Page, block: Block, namespace: dict[str, Any]) -> str:
     if namespace.get("DISTLOCKS") is not before:
         _use(namespace)
     return said.getvalue()
+
+
+def _judge(page: Page, block: Block) -> None:
+    """Have the backends of settings judge their options, which asks no store."""
+    from django.conf import settings
+    from django.test import override_settings
+
+    from django_distlock.handler import LockHandler
+
+    namespace: dict[str, Any] = {"BASE_DIR": Path.cwd()}
+    exec(compile("\n" * (block.line - 1) + block.text, str(page.path), "exec"), namespace)
+    with override_settings(CACHES=namespace.get("CACHES", settings.CACHES)):
+        LockHandler(namespace["DISTLOCKS"]).all()
 
 
 def _use(namespace: dict[str, Any]) -> None:
