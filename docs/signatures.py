@@ -22,7 +22,10 @@ def docstring(thing: object) -> str:
 
 
 def entry(path: str) -> str:
-    """Return signature and docstring of a function, a class or ``module.Class.member``."""
+    """Return signature and docstring of a function, a class or ``module.Class.member``.
+
+    A member has a heading of its own, so that it can be linked to.
+    """
     owner_path, _, name = path.rpartition(".")
     owner = None
     # A class stands in a module; before the first dot there is one.
@@ -33,9 +36,10 @@ def entry(path: str) -> str:
         name = f"{owner.__name__}.{name}"
     else:
         thing = import_string(f"django_distlock.{path}")
+    heading = "" if owner is None else f"#### `{name}`\n\n"
     if isinstance(thing, property):
         returned = inspect.signature(thing.fget).return_annotation if thing.fget else "Any"
-        return f"```text\n{name}: {returned}\n```\n\n{docstring(thing)}"
+        return f"{heading}```text\n{name}: {returned}\n```\n\n{docstring(thing)}"
     prefix = ""
     if isinstance(thing, classmethod | staticmethod):
         thing = thing.__func__
@@ -44,7 +48,7 @@ def entry(path: str) -> str:
     elif inspect.isasyncgenfunction(thing):
         prefix = "async for ... in "
     shown = _signature(prefix + name, thing, owner)
-    return f"```text\n{shown}\n```\n\n{docstring(thing)}"
+    return f"{heading}```text\n{shown}\n```\n\n{docstring(thing)}"
 
 
 def _signature(name: str, thing: Any, owner: type | None) -> str:
