@@ -171,6 +171,14 @@ def test_the_readme_names_every_extra() -> None:
     assert [each for each in setup["options.extras_require"] if f"`{each}`" not in said] == []
 
 
+def _page_of(page: Page, target: str) -> str:
+    """Return the page that a link leads to, the English one of both; empty for the web."""
+    if ":" in target:
+        return ""
+    path = (page.path.parent / target.partition("#")[0]).resolve().relative_to(ROOT).as_posix()
+    return path.replace("docs/zh/", "docs/explanation/")
+
+
 CHINESE = {"README.md": "README.zh-CN.md"} | {
     f"docs/explanation/{path.name}": f"docs/zh/{path.name}" for path in (ROOT / "docs/zh").iterdir()
 }
@@ -191,13 +199,11 @@ def test_a_chinese_page_has_the_same_parts(english: str) -> None:
             [line.count("|") for line in lines if line.startswith("|")],
             sum(1 for line in lines if line.startswith("- ")),
             sorted(
-                (page.path.parent / target).resolve().relative_to(ROOT).as_posix()
-                for _, target in page.links()
-                if ":" not in target and (page.path.parent / target).resolve().stem not in ours
+                each for target in page.links() if (each := _page_of(page, target[1])) not in us
             ),
         ]
 
-    ours = {Path(name).stem for name in (english, CHINESE[english])}
+    us = {english, CHINESE[english], ""}
     assert shape(CHINESE[english]) == shape(english)
 
 
