@@ -128,13 +128,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
-    """Set aside what the tests of a class or module have left for the report."""
+    """Set aside what the tests of a class or module have left for the report.
+
+    And close what they have left open: the next ones may restart the server.
+    """
     is_last = nextitem is None or nextitem.parent is not item.parent
     if is_last:
         gc.collect()  # what is said of garbage is said of the test that left it
     yield
     if is_last:
+        _close_connections()
         _set_aside()
+
+
+def _close_connections() -> None:
+    """Close this thread's connections to databases, if Django was set up at all."""
+    if "DJANGO_SETTINGS_MODULE" in os.environ:
+        from django.db import connections
+
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ LONG = (
     "tests/contract/test_flags.py::TestHiding",
     "tests/contract/test_isolation.py",
     "tests/contract/test_redlock.py::TestRedlockOfThree",
-    "tests/docs/test_site.py",
     "tests/docs/test_write_a_backend.py::test_the_backend_by_get_lock_keeps_the_contract",
     "tests/contract/test_zookeeper.py::TestZooKeeperCluster",
     "tests/backends/test_isolation.py",
@@ -55,6 +54,11 @@ LONG = (
     "tests/redis/test_fault_ways.py",
     "tests/zookeeper/test_cluster.py",
     "tests/zookeeper/test_sessions.py",
+    # What searches many orders of events, and what has very many waiters.
+    "tests/redis/test_redlock.py::TestOnServers",
+    "tests/unit/test_rounds.py::test_one_holds_and_its_token_is_the_greatest",
+    "tests/unit/test_threads.py::test_a_worker_survives_interruptions",
+    "tests/zookeeper/test_queues.py::test_a_release_wakes_exactly_one_of_a_thousand",
     # Storms and histories.
     "tests/backends/test_conflicts.py",
     "tests/backends/test_storm.py",
