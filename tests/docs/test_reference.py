@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import re
 from dataclasses import is_dataclass
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import load_command_class
+from django.core.management.base import BaseCommand
 from django.dispatch import Signal
 
 import django_distlock
 from django_distlock import (
     Holder,
+    Leader,
     Lease,
     Leases,
     Lock,
@@ -71,7 +75,9 @@ def test_the_test_kit_is_explained() -> None:
     assert f"pytest.mark.{pytest_plugin.MARK}(" in page.text
 
 
-@pytest.mark.parametrize("owner", [Lock, LockGroup, Lease, Leases, LockInfo, Holder], ids=str)
+@pytest.mark.parametrize(
+    "owner", [Lock, LockGroup, Lease, Leases, Leader, LockInfo, Holder], ids=str
+)
 def test_every_public_member_is_explained(owner: type) -> None:
     """Find each method, property and field."""
     text = reference("api").text.replace("await ", "")
@@ -81,7 +87,7 @@ def test_every_public_member_is_explained(owner: type) -> None:
     members -= set(dir(tuple))
     # A group's methods are those of a Lock, and said to be.
     shown = "Lock" if owner is LockGroup else owner.__name__
-    assert {name for name in members if f"\n{shown}.{name}" not in text} == set()
+    assert {name for name in members if f"#### `{shown}.{name}`\n" not in text} == set()
     assert {name for name in fields if not re.search(rf"\b{name}\b", text)} == set()
 
 
@@ -191,6 +197,26 @@ def test_every_hint_leads_to_its_section() -> None:
     assert by_hand == [], "made without the address of their sections"
     local = [path for path in PACKAGE.rglob("*.py") if re.search(r"\bdocs/\w", path.read_text())]
     assert local == [], "the documentation is not installed"
+
+
+@pytest.mark.parametrize("name", ["cleanlocks", "locks", "runlocked"])
+def test_every_option_of_a_command_is_explained(name: str) -> None:
+    """But for those that all commands of Django have."""
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+
+    def options(parser: argparse.ArgumentParser) -> set[str]:
+        found: set[str] = set()
+        for action in parser._actions:
+            found.update(each for each in action.option_strings if each.startswith("--"))
+            if isinstance(action, argparse._SubParsersAction):
+                found.update(*map(options, action.choices.values()))
+        return found
+
+    command = load_command_class("django_distlock", name)
+    ours = options(command.create_parser("manage.py", name))
+    ours -= options(BaseCommand().create_parser("manage.py", name))
+    assert ours
+    assert {each for each in ours if f"`{each}" not in text} == set()
 
 
 def test_every_logger_is_explained() -> None:

@@ -59,6 +59,21 @@ def test_the_pages(page: Page) -> None:
     assert [(n, word[0]) for n, line in lines for word in BANNED.finditer(line)] == []
 
 
+SEARCHED = (
+    *("advisory lock", "at-most-once", "CAP", "clock skew", "compare-and-swap", "consensus"),
+    *("critical section", "cron", "deadlock", "distributed lock", "failover", "fencing token"),
+    *("FIFO", "gap lock", "heartbeat", "idempotency key", "isolation level", "leader election"),
+    *("lease", "mutual exclusion", "optimistic lock", "orphaned lock", "partition", "PgBouncer"),
+    *("phantom", "quorum", "Raft", "re-entrant", "Redlock", "row lock", "split brain"),
+    *("starvation", "thundering herd", "ttl", "watchdog"),
+)
+
+
+@pytest.mark.parametrize("term", SEARCHED)
+def test_what_people_search_for_is_found(term: str) -> None:
+    assert any(term.lower() in page.text.lower() for page in pages())
+
+
 def test_the_words_are_found() -> None:
     assert BANNED.search("Somebody else holds it")
     assert not BANNED.search("Another request holds it")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -62,6 +64,10 @@ class Leftovers(ContractBase):
             abandon=abandon,
         )
 
+    def _brief_turns(self) -> AbstractContextManager[object]:
+        """Have a turn in the store's queue end soon: nothing comes that would end it."""
+        return mock.patch.object(self.backend(), "queue_limit", self.brief)
+
     async def test_a_timed_out_wait(self, world: World) -> None:
         """Leave nothing when the time is up."""
         a, b = world.actor(), world.actor()
@@ -90,7 +96,7 @@ class Leftovers(ContractBase):
                     lease = await b.take(self.lock(name))
                 claim = self.claim(name)
                 steps = self._acquiring(claim, None, abandoned.append)
-                with pytest.raises(KeyboardInterrupt):
+                with pytest.raises(KeyboardInterrupt), self._brief_turns():
                     await a.drive(interrupted(steps, KeyboardInterrupt(), at))
                 assert await a.call(self.backend(), "renew", claim) is False
                 if lease is not None:
@@ -118,7 +124,7 @@ class Leftovers(ContractBase):
         lease = await a.take(lock)
         broken = RuntimeError("of the program")
         abandoned: list[Claim] = []
-        with pytest.raises(RuntimeError, match="of the program"):
+        with pytest.raises(RuntimeError, match="of the program"), self._brief_turns():
             await b.drive(
                 interrupted(self._acquiring(self.claim(name), None, abandoned.append), broken, 1)
             )
