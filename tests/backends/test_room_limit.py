@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from django_distlock import Lease
+from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.table import room
 from django_distlock.backends.table.serverdoor import ServerDoor
 from tests.backends.rooms import (
@@ -29,7 +30,7 @@ from tests.backends.tools import LIMIT, SERVERS, database_alias, lock_alias, ses
 @pytest.fixture
 def knocks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What each wait at a door, which may last 0.3 s, has come to; nobody looks by himself."""
-    monkeypatch.setattr("django_distlock.core.flow.QUEUE_LIMIT", LIMIT)
+    monkeypatch.setattr(BaseLockBackend, "queue_limit", LIMIT)
     monkeypatch.setattr(room, "LONGEST", 0.3)
     monkeypatch.setattr(room, "IDLE", 0.2)
     monkeypatch.setattr(room, "LOOK", 0.1)

@@ -41,7 +41,7 @@ def test_waiters_are_served_in_the_order_of_their_coming(
     alias: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the wait is so long that they look at the row meanwhile."""
-    monkeypatch.setattr("django_distlock.core.flow.QUEUE_LIMIT", 0.05)
+    monkeypatch.setattr(table(alias), "queue_limit", 0.05)
     first = taken(name, alias)
     assert left(alias), "without contention the room is not entered"
     served: list[int] = []
@@ -50,7 +50,7 @@ def test_waiters_are_served_in_the_order_of_their_coming(
             stack.callback(waiter(name, alias, noting(served, number)).result)
         with tap(table(alias), "try_acquire") as calls:
             eventually(lambda: calls.answered >= 10)
-        monkeypatch.setattr("django_distlock.core.flow.QUEUE_LIMIT", LIMIT)
+        monkeypatch.setattr(table(alias), "queue_limit", LIMIT)
         time.sleep(0.3)  # from now on only the first looks, for who holds has not come through
         first.release()
     assert served == [0, 1, 2, 3, 4]
