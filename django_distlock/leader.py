@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mappin
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
-from .core import flow
 from .core.backoff import Backoff
+from .core.blocks import Guard
 from .core.durations import UNSET, Duration, Unset, Wait, check_ttl
 from .core.flow import Flow
 from .core.values import LockInfo
@@ -61,11 +61,9 @@ class _Campaign(Lock):
                 logger.warning("The campaign goes on: %s", error)
             yield _Sleep(next(sleeps))
 
-    def _obtain_now(self, wait: Wait) -> Lease:
-        return flow.run(self._obtain(wait))
-
-    async def _aobtain_now(self, wait: Wait) -> Lease:
-        return await flow.arun(self._obtain(wait))
+    # By the flow above, not by a Lock's one plain call.
+    _obtain_now = Guard._obtain_now
+    _aobtain_now = Guard._aobtain_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +140,8 @@ class Leader:
     def observe(self, *, every: Duration = 1.0) -> Iterator[LockInfo | None]:
         """Yield who leads now, and from then on each change that is seen, without end.
 
-        None: no process leads. The store is asked every ``every`` seconds (from 0.01) or timedelta:
-        who is told did lead, and who led between two questions only is not told.
+        None: no process leads. The store is asked every ``every`` seconds (from 0.01) or timedelta.
+        Each leader that is yielded did lead; one that led only between two questions is missed.
         Raises LockBackendError when the store fails; call it again then.
         """
         seconds = check_ttl(every, what="every", alias=self.lock.using)

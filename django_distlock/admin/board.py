@@ -24,7 +24,7 @@ __all__ = ["Board", "Entry", "Row", "Store", "gather", "grouped", "missed", "tec
 
 NAME, SITE, METADATA = 100, 60, 80  # characters that a row shows; the lock's own page shows all
 LONG = 300.0  # seconds held from which on it is worth a look
-SLACK = timedelta(seconds=1)  # between the times of a grant and of its lease, see `rests`
+SLACK = timedelta(seconds=1)  # between the times of a grant and of its lease, see `renews`
 SLOW = 0.25  # seconds of a round trip from which on it is worth a look
 
 
@@ -38,15 +38,19 @@ def missed(info: LockInfo, now: datetime) -> bool:
 
     It is renewed when a third of its ttl has passed, and once more after two.
     """
-    if info.expires_at is None or info.ttl is None or not info.renewed or rests(info):
+    if info.expires_at is None or info.ttl is None or not renews(info):
         return False
     return 0 < (info.expires_at - now).total_seconds() < info.ttl / 3
 
 
-def rests(info: LockInfo) -> bool:
-    """Return whether the lease ends with its min_hold: released, say, or not renewed so far."""
+def renews(info: LockInfo) -> bool:
+    """Return whether the lease is known to be renewed, in thirds of its ttl.
+
+    One that ends with its min_hold is not: it was released before, say.
+    """
     until, end = info.held_until(), info.expires_at
-    return until is not None and end is not None and end <= until + SLACK
+    rests = until is not None and end is not None and end <= until + SLACK
+    return info.ttl is not None and info.renewed and not rests
 
 
 def grouped(number: int) -> str:
@@ -249,8 +253,7 @@ class Row:
         self.left: float | None = None
         # What the holder has asked for; of older versions, and foreign programs, it is not known.
         self.most = info.ttl or ttl
-        renews = info.ttl is not None and info.renewed and not rests(info)
-        self.warns = self.most / 3 if renews else 0.0
+        self.warns = self.most / 3 if renews(info) else 0.0
         self.at_least = _at_least(info, now)
         self.expired = info.expires_at is not None and info.expires_at <= now
         if info.expires_at is not None:

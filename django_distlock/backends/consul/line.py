@@ -1,9 +1,9 @@
 """Waiting in line: places in the order in which they were taken, each watching the one before it.
 
-Who finds a lock taken writes a place of its own, and a mark that there is a line: with the mark
-none who comes later takes the lock, however free it is. A place stays until its lock is freed, so
-a release wakes exactly the next one. Only fairness hangs on this: who holds a lock is decided by
-the lock's key alone.
+A claim that finds the lock held writes a queue entry of its own, and a mark that there is a queue.
+While the mark is there, no later claim takes the lock, even if it is free. An entry stays until its
+lock is released, so a release wakes exactly the next waiter. Only fairness depends on this: the
+lock's key alone decides the holder.
 """
 
 from __future__ import annotations

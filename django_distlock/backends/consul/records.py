@@ -180,7 +180,7 @@ class State:
 
     @property
     def waiters(self) -> list[Entry]:
-        """Who is in the queue beside the holder, the first one first."""
+        """The waiters, in the order of the queue, without the holder."""
         owner = self.record.owner if self.held and self.record is not None else None
         return [
             each

@@ -21,7 +21,7 @@ from .nodes import Cluster
 __all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Crowd", "Turn", "rooms", "turn"]
 
 SAFETY = 0.25
-"""Seconds after which who waits asks anyway: a dead holder wakes none."""
+"""Seconds after which a waiter asks without a hint: a crashed holder wakes none."""
 FEW, SELDOM = 16, 3
 """Of more waiters of one process for one name each asks the more seldom, up to that many times: so
 that it is known all the time that there is a waiter (`_NOTED`)."""

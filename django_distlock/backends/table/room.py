@@ -1,4 +1,4 @@
-"""The wait queue: who waits for a lock stands in a queue of the database server's own.
+"""The wait queue: waiters for a lock queue in the database server.
 
 Correctness rests on the lock's row; the room only tells when looking at it may help. A waiter
 blocks on an advisory lock of the server (`pg_advisory_lock`, `GET_LOCK`), which hands it over first
