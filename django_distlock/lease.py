@@ -81,6 +81,16 @@ class Lease:
         return self._hold.fencing_token
 
     @property
+    def shared(self) -> bool:
+        """Whether others that share the lock may hold it at the same time."""
+        return self._hold.claim.shared
+
+    @property
+    def slot(self) -> int | None:
+        """The holder's own number, from 0 to below the limit of the lock; None without a limit."""
+        return self._hold.slot
+
+    @property
     def lost(self) -> bool:
         """Whether the lease is known to be lost, or its time is up."""
         return self._hold.is_lost()
@@ -155,6 +165,37 @@ class Lease:
         self.check()
         if not (yield from hold.renew(ttl)):
             raise self._hold.lost_error()
+
+    def downgrade(self) -> None:
+        """Share a lock from now on that was held alone; nobody else holds it in between.
+
+        Those who wait to share it get it now. The lease makes no fenced writes any more. Raises
+        LockNotHeldError when it is shared already, has a limit, was taken more than once or is part
+        of a transaction; UnsupportedOperationError where the backend has no shared locks; else as
+        `renew`.
+        """
+        flow.run(self._downgrade())
+
+    async def adowngrade(self) -> None:
+        """Downgrade as `downgrade`."""
+        await flow.arun(self._downgrade())
+
+    def _downgrade(self) -> Flow[None]:
+        hold = self._hold
+        self.check()
+        if not hold.backend.supports_shared:
+            raise UnsupportedOperationError(
+                f"{type(hold.backend).__name__} has no shared locks",
+                name=self.name,
+                alias=self.alias,
+            )
+        kept = hold.bound is not None or hold.deferred is not None
+        if not hold.claim.is_exclusive or hold.count > 1 or kept:
+            why = "it is not held alone" if not hold.claim.is_exclusive else "it was taken twice"
+            why = "it is part of an open transaction" if kept else why
+            raise LockNotHeldError(f"Not shared: {why}", name=self.name, alias=self.alias)
+        if not (yield from hold.downgrade()):
+            raise hold.lost_error()
 
     # -- release -----------------------------------------------------------------------------------
 
@@ -338,6 +379,13 @@ class Lease:
 
     def _fence(self) -> Fence:
         token = self.fencing_token  # first: a backend without any is refused in any case
+        if self.shared:
+            raise UnsupportedOperationError(
+                "A shared lease makes no fenced writes, as others hold the lock at the same time: "
+                "take it without shared=True to write",
+                name=self.name,
+                alias=self.alias,
+            )
         self.check()
         return Fence.of(token, self._hold.claim, self.alias)
 
@@ -389,6 +437,7 @@ class Lease:
         where = None if hold.backend.transferable else fork.process()
         options = [hold.renewing, hold.max_hold, hold.min_hold, hold.held_for(), hold.label, where]
         ttl = hold.relied_on(claim.ttl, hold.backend.clock())
+        options += [claim.shared, claim.limit, hold.slot]
         fields = [self.alias, claim.name, claim.owner, ttl, token, claim.note]
         return json.dumps([1, *fields, *options])
 
@@ -412,10 +461,13 @@ class Lease:
     def _attach(cls, handle: str) -> Flow[Self]:
         try:
             version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
-            renewing, max_hold, min_hold, held_for, label, where = options
+            renewing, max_hold, min_hold, held_for, label, where, *mode = options
+            shared, limit, slot = mode
             words = all(isinstance(word, str) for word in (alias, name, owner, note))
             flags = isinstance(renewing, bool) and type(token) is int
             flags = flags and isinstance(label, str | None) and isinstance(where, str | None)
+            flags = flags and isinstance(shared, bool) and type(limit) is int
+            flags = flags and (slot is None or type(slot) is int)
             if version != 1 or not (words and flags and name):
                 raise ValueError("not made by detach()")
             if max_hold is not None:
@@ -433,12 +485,12 @@ class Lease:
                 name=name,
                 alias=alias,
             )
-        claim = Claim(name, backend.key(name), owner, ttl, note)
+        claim = Claim(name, backend.key(name), owner, ttl, note, shared=shared, limit=limit)
         now = backend.clock()
         hold = Hold(
             backend,
             claim,
-            Grant(token, ttl),
+            Grant(token, ttl, slot=slot),
             deadline=now + ttl,
             acquired=now - held_for,
             renewing=bool(renewing),

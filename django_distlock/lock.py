@@ -20,7 +20,7 @@ from .conf import AliasConf
 from .core import flow
 from .core.acquisition import Acquisition
 from .core.blocks import Atomic, Guard
-from .core.durations import UNSET, Duration, Unset, Wait, check_ttl, check_wait
+from .core.durations import UNSET, Duration, Unset, Wait, check_limit, check_ttl, check_wait
 from .core.flow import Flow
 from .core.names import check_label, check_name, label_of
 from .core.values import LockInfo
@@ -61,6 +61,8 @@ class Lock(Guard[Lease], Decorates):
     reentrant: bool | Unset = UNSET
     max_hold: Wait = UNSET
     min_hold: Duration | None = None
+    shared: bool = False
+    limit: int | None = None
     on_contention: Contention = "raise"
     # Compared, but not hashed: they may be lists or dicts.
     default: Any = field(default=None, hash=False)
@@ -87,6 +89,8 @@ class Lock(Guard[Lease], Decorates):
         reentrant: bool | Unset = UNSET,
         max_hold: Wait = UNSET,
         min_hold: Duration | None = None,
+        shared: bool = False,
+        limit: int | None = None,
         on_contention: Contention = "raise",
         default: Any = None,
         cancel_on_lost: bool = False,
@@ -104,6 +108,8 @@ class Lock(Guard[Lease], Decorates):
             check_ttl(max_hold, what="max_hold", name=plain, alias=using)
         if min_hold is not None:
             check_ttl(min_hold, what="min_hold", name=plain, alias=using)
+        if shared or limit is not None:
+            _check_mode(shared, limit, plain, using)
         if on_contention != "raise":
             check_contention(on_contention, plain, using)
         if label is not None:
@@ -117,6 +123,8 @@ class Lock(Guard[Lease], Decorates):
             reentrant=reentrant,
             max_hold=max_hold,
             min_hold=min_hold,
+            shared=shared,
+            limit=limit,
             on_contention=on_contention,
             default=default,
             cancel_on_lost=cancel_on_lost,
@@ -208,7 +216,8 @@ class Lock(Guard[Lease], Decorates):
     def info(self) -> LockInfo | None:
         """Return the holder, the token and the times of the current grant; None when it is free.
 
-        It may have changed when you read this. Raises LockBackendError when the store fails.
+        Of several holders that of the first; see `holders`. It may have changed when you read this.
+        Raises LockBackendError when the store fails.
         """
         return flow.run(self._info())
 
@@ -223,12 +232,26 @@ class Lock(Guard[Lease], Decorates):
         found: LockInfo | None = yield flow.Call(locks[self.using], "inspect", (name,), name)
         return found
 
+    def holders(self) -> list[LockInfo]:
+        """Return as `info` all who hold it: those who share it, or have a slot of its limit."""
+        return flow.run(self._holders())
+
+    async def aholders(self) -> list[LockInfo]:
+        """Return as `holders`."""
+        return await flow.arun(self._holders())
+
+    def _holders(self) -> Flow[list[LockInfo]]:
+        name = self._plain_name()
+        if is_pending():
+            yield Ask(sweep)
+        return (yield from locks[self.using]._holders_of(name))
+
     def force_release(self, *, fencing_token: int | None = None) -> LockInfo:
         """Release the lock, whoever holds it, and return the holder's LockInfo.
 
         With ``fencing_token`` only that grant is broken, never a newer one; without it, the one
-        that is seen first. The holder learns of the loss by its next renewal. Raises
-        LockNotHeldError when the lock is free, or held by another grant.
+        that is seen first, also where several hold it. The holder learns of the loss by its next
+        renewal. Raises LockNotHeldError when the lock is free, or held by another grant.
         """
         return locks[self.using].force_release(self._plain_name(), fencing_token=fencing_token)
 
@@ -236,6 +259,22 @@ class Lock(Guard[Lease], Decorates):
         """Free as `force_release`."""
         name = self._plain_name()
         return await locks[self.using].aforce_release(name, fencing_token=fencing_token)
+
+
+def _check_mode(shared: Any, limit: Any, name: str | None, alias: str) -> None:
+    """Raise InvalidLockError unless a lock is shared or has a limit, and not both."""
+    if not isinstance(shared, bool):
+        raise InvalidLockError(
+            f"shared must be True or False, not {shared!r}", name=name, alias=alias
+        )
+    if limit is not None:
+        check_limit(limit, name=name, alias=alias)
+        if shared:
+            raise InvalidLockError(
+                "A lock is shared by any number of holders, or has a limit: leave one of them out",
+                name=name,
+                alias=alias,
+            )
 
 
 if TYPE_CHECKING:
@@ -270,6 +309,8 @@ class MemberOptions(TypedDict, total=False):
     reentrant: bool | Unset
     max_hold: Wait
     min_hold: Duration | None
+    shared: bool
+    limit: int | None
     metadata: Mapping[str, Any] | None
     label: str | None
 
@@ -312,6 +353,8 @@ def lock(
     reentrant: bool | Unset = ...,
     max_hold: Wait = ...,
     min_hold: Duration | None = ...,
+    shared: bool = ...,
+    limit: int | None = ...,
     on_contention: Contention = ...,
     default: Any = ...,
     cancel_on_lost: bool = ...,
@@ -328,6 +371,8 @@ def lock(
     reentrant: bool | Unset = UNSET,
     max_hold: Wait = UNSET,
     min_hold: Duration | None = None,
+    shared: bool = False,
+    limit: int | None = None,
     on_contention: Contention = "raise",
     default: Any = None,
     cancel_on_lost: bool = False,
@@ -346,6 +391,10 @@ def lock(
     - ``max_hold``: seconds or timedelta after which it is not renewed any more; None: no limit.
     - ``min_hold``: seconds or timedelta from the grant on for which the name stays taken, though it
       is released or its holder crashes; the ttl is as long at least. For hosts whose clocks differ.
+    - ``shared``: whether others that ask for it shared may hold it at the same time, as readers do;
+      who asks for it without that holds it alone.
+    - ``limit``: how many (1 to 1000) may hold it at once, each with a `Lease.slot` of its own; the
+      same number wherever the name is used.
     - ``on_contention``, ``default``: what a decorated function does when the lock is not obtained:
       ``"raise"``, ``"skip"`` (return ``default``), or a callable that is given the
       LockNotAcquiredError and the call's arguments, and whose result is returned.
@@ -368,6 +417,8 @@ def lock(
         reentrant=reentrant,
         max_hold=max_hold,
         min_hold=min_hold,
+        shared=shared,
+        limit=limit,
         on_contention=on_contention,
         default=default,
         cancel_on_lost=cancel_on_lost,

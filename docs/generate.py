@@ -40,7 +40,7 @@ from django_distlock.backends.redlock import RedlockBackend  # noqa: E402
 from django_distlock.backends.row import RowBackend, mariadb, mysql, postgresql  # noqa: E402
 from django_distlock.backends.table import TableBackend  # noqa: E402
 from django_distlock.backends.table import sql as table_sql  # noqa: E402
-from django_distlock.backends.version import SWAPS, VersionBackend  # noqa: E402
+from django_distlock.backends.version import TAKES, VersionBackend  # noqa: E402
 from django_distlock.backends.zookeeper import ZooKeeperBackend  # noqa: E402
 from django_distlock.contrib import (  # noqa: E402
     celery,  # noqa: F401 - found by their paths
@@ -81,7 +81,7 @@ STATEMENTS = {
     "remove": "Clean it (`{keys}` are those that were idle)",
 }
 SWAP_STATEMENTS = {
-    "look": "Look",
+    "see": "Look",
     "take": "Take a row that is free, if it is as it was seen",
     "make": "Make the row of a name never seen; it is free, and then competed for as any other",
 }
@@ -211,9 +211,10 @@ def sql(*_: str) -> str:
 def swaps(*_: str) -> str:
     """Return the statements of the version backend: look and take, and how a row is made."""
     shown = {}
-    for dialect, swap in SWAPS:
+    for dialect, taking in TAKES:
         database, now = next((d, now) for d, (text, now) in DIALECTS.items() if text is dialect)
-        shown[database] = {name: _shown(getattr(swap, name), now) for name in SWAP_STATEMENTS}
+        texts = {"see": dialect.see, "take": taking.take, "make": dialect.make}
+        shown[database] = {name: _shown(text, now) for name, text in texts.items()}
     parts = []
     for name, title in SWAP_STATEMENTS.items():
         by_text: dict[str, list[str]] = {}

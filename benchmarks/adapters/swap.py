@@ -21,11 +21,11 @@ class BareSwap(Bare):
         """Take the driver's cursor, and the statements of the database."""
         from django.db import connections
 
-        from django_distlock.backends.version import SWAPS
+        from django_distlock.backends.version import TAKES
 
         super().open()
-        swap = next(swap for dialect, swap in SWAPS if dialect is self._dialect)
-        self._look, self._take, self._make = swap.look, swap.take, swap.make
+        dialect, taking = next(each for each in TAKES if each[0] is self._dialect)
+        self._look, self._take, self._make = dialect.see, taking.take, dialect.make
         if connections["default"].vendor == "sqlite":
             names = ("key", "name", "owner", "ttl", "note", "now", "seen", "token", "acquired")
             marks = {name: f":{name}" for name in (*names, "fresh")}
@@ -35,7 +35,7 @@ class BareSwap(Bare):
 
     def try_acquire(self, key: str) -> str | None:
         """Read the row; when it is free, write it if it is still as it was."""
-        from django_distlock.backends.table.optimistic import fresh_token
+        from django_distlock.backends.table.statements import fresh_token
 
         given = self._at(self._known(key)[0])
         self._execute(self._look, given)
@@ -43,7 +43,7 @@ class BareSwap(Bare):
         if row is None:
             self._execute(self._make, given | {"fresh": fresh_token()})
             return self.try_acquire(key)
-        now, _, _, _, token, _, expires, _ = row
+        _, _, _, token, _, expires, _, now = row
         if expires > now:
             return None
         swap = {"seen": token, "token": max(token + 1, now), "acquired": now}

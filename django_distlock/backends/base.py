@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from django.core.checks import CheckMessage
 
@@ -54,6 +54,8 @@ class BaseLockBackend(Calls):
     transferable: ClassVar[bool] = True
     shows_holders: ClassVar[bool] = True
     force_releases: ClassVar[bool] = True
+    supports_shared: bool = False
+    supports_limit: bool = False
 
     grace: ClassVar[float] = 1.0
     # Seconds that one attempt may wait for the store's answer, however short the wait.
@@ -91,7 +93,10 @@ class BaseLockBackend(Calls):
         raise NotImplementedError
 
     def renew(self, claim: Claim) -> bool:
-        """Start the ttl again if the claim's owner holds the lock; False if it does not."""
+        """Start the ttl again if the claim's owner holds the lock; False if it does not.
+
+        By a shared claim whose owner holds the lock alone it is shared from now on.
+        """
         raise NotImplementedError
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
@@ -109,6 +114,11 @@ class BaseLockBackend(Calls):
         name is left out of its LockInfo.
         """
         raise NotImplementedError
+
+    def holders(self, name: str) -> list[LockInfo]:
+        """Return all who hold ``name``; a store where there may be several overrides this."""
+        info = self.inspect(name)
+        return [] if info is None else [info]
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         """Yield every held lock whose name begins with ``prefix``, in any order."""
@@ -281,6 +291,12 @@ class BaseLockBackend(Calls):
         """Free as `force_release`."""
         return await flow.arun(self._force(check_name(name, self.alias), fencing_token))
 
+    def _holders_of(self, name: str) -> flow.Flow[list[LockInfo]]:
+        if self.supports_shared or self.supports_limit:
+            return cast("list[LockInfo]", (yield flow.Call(self, "holders", (name,), name)))
+        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
+        return [] if info is None else [info]
+
     def check_forcing(self, name: str) -> None:
         """Raise UnsupportedOperationError where only the holder can free a lock."""
         if not self.force_releases:
@@ -295,11 +311,16 @@ class BaseLockBackend(Calls):
         self.check_forcing(name)
         if is_pending():
             yield Ask(sweep)
-        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
-        if info is None or (token is not None and info.fencing_token != token):
-            now = "it is not held" if info is None else f"token {info.fencing_token} holds it"
+        held = yield from self._holders_of(name)
+        found = [info for info in held if token is None or info.fencing_token == token]
+        if not found:
+            tokens = ", ".join(str(info.fencing_token) for info in held)
+            now = f"token {tokens} holds it" if held else "it is not held"
             raise LockNotHeldError(f"Not released: {now}", name=name, alias=self.alias)
+        info = found[0]
         claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
+        if info.shared or info.limit:
+            claim = claim._replace(shared=info.shared, limit=info.limit or 0)
         if not (yield from flow.insist(self, "release", claim)):
             raise LockNotHeldError(
                 "Not released: another grant holds it by now", name=name, alias=self.alias

@@ -21,12 +21,12 @@ class DummyBackend(BaseLockBackend):
 
     scope = "process"
     exclusive = False
-    cleans = True
+    cleans = supports_shared = supports_limit = True
     never_blocks = True
     _tokens: ClassVar[Iterator[int]] = itertools.count(time.time_ns() // 1000)
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        return Grant(next(self._tokens), claim.ttl)
+        return Grant(next(self._tokens), claim.ttl, slot=0 if claim.limit else None)
 
     def renew(self, claim: Claim) -> bool:
         return True

@@ -13,25 +13,22 @@ database and PREFIX exclude each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from django.core.checks import CheckMessage
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import IntegrityError
 
 from ..conf import AliasConf, OptionSpec
 from ..core.names import readable
 from ..core.values import Claim
 from .base import BaseLockBackend
 from .table import TableBackend, checks, text_for
-from .table.cursor import cursor_of
-from .table.optimistic import Optimistic, Seen, fresh_token
+from .table.optimistic import Optimistic
 from .table.sql import (
-    COLUMNS,
     MARIADB,
-    MY_EMPTY,
     MY_NOTE,
     MY_NOW,
+    MY_PATIENCE,
     MYSQL,
     PG_NOW,
     PG_PATIENCE,
@@ -41,37 +38,21 @@ from .table.sql import (
     patient,
     qualified,
 )
-from .table.statements import Statements, TextStatements, fetch
+from .table.statements import Seen, Statements, TextStatements, write
 
 __all__ = ["VersionBackend"]
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
-    """The three statements of an attempt, in the SQL of one database.
+class Take:
+    """The statement that takes a row as it was seen, in the SQL of one database.
 
-    The ``_soon`` ones limit how long the server waits for a row that another transaction has
-    locked; without a conflict no statement waits for anything.
+    ``take_soon`` limits how long the server waits for a row that another transaction has locked;
+    without a conflict no statement waits for anything.
     """
 
-    look: str
     take: str
-    make: str
     take_soon: str = ""
-    make_soon: str = ""
-
-
-_MAKE: Final = f"""
-INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, '', %(fresh)s, 0, 0, '')"""  # noqa: S608 - constants, here and below
-
-_PG_MAKE: Final = f"""
-INSERT INTO distlock_lock ({COLUMNS})
-SELECT %(key)s::varchar, %(name)s::text, '', %(fresh)s::bigint, 0, 0, ''"""
-
-
-def _look(now: str) -> str:
-    return f"SELECT {now}, {COLUMNS} FROM distlock_lock WHERE digest = %(key)s"  # noqa: S608
 
 
 def _take(now: str) -> str:
@@ -83,53 +64,24 @@ UPDATE distlock_lock
    AND (owner = %(owner)s OR expires <= {now})"""  # noqa: S608
 
 
-_NOTHING: Final = " ON CONFLICT (digest) DO NOTHING"
-_SAME: Final = " ON DUPLICATE KEY UPDATE digest = digest"
-_MY_PATIENCE: Final = "SET STATEMENT max_statement_time = %(seconds)s FOR"
 _MY_TAKE: Final = _take(MY_NOW).replace("%(note)s", MY_NOTE)
-_MY_MAKE: Final = _MAKE.replace("''", MY_EMPTY) + _SAME
 
-SWAPS: Final[tuple[tuple[Dialect, Swap], ...]] = (
-    (SQLITE, Swap(_look("%(now)s"), _take("%(now)s"), _MAKE + _NOTHING)),
-    (
-        POSTGRESQL,
-        Swap(
-            look=_look(PG_NOW),
-            take=_take(PG_NOW),
-            take_soon=f"{_take(PG_NOW)} AND {PG_PATIENCE}",
-            make=_PG_MAKE + _NOTHING,
-            make_soon=f"{_PG_MAKE} WHERE {PG_PATIENCE}{_NOTHING}",
-        ),
-    ),
-    (
-        MARIADB,
-        Swap(
-            look=_look(MY_NOW),
-            take=_MY_TAKE,
-            take_soon=_MY_PATIENCE + _MY_TAKE,
-            make=_MY_MAKE,
-            make_soon=_MY_PATIENCE + _MY_MAKE,
-        ),
-    ),
+TAKES: Final[tuple[tuple[Dialect, Take], ...]] = (
+    (SQLITE, Take(_take("%(now)s"))),
+    (POSTGRESQL, Take(_take(PG_NOW), f"{_take(PG_NOW)} AND {PG_PATIENCE}")),
+    (MARIADB, Take(_MY_TAKE, MY_PATIENCE + _MY_TAKE)),
     # A statement that writes cannot be given a limit there.
-    (MYSQL, Swap(_look(MY_NOW), _MY_TAKE, _MY_MAKE, _MY_TAKE, _MY_MAKE)),
+    (MYSQL, Take(_MY_TAKE, _MY_TAKE)),
 )
 
 
 class VersionStatements(Optimistic, TextStatements):
     """The attempt by compare-and-swap; all else by the statements of the table backend."""
 
-    def __init__(self, dialect: Dialect, swap: Swap) -> None:
+    def __init__(self, dialect: Dialect, taking: Take) -> None:
         super().__init__(dialect)
-        self.swap = swap
+        self.taking = taking
         self.looks = True
-
-    def look(self, connection: BaseDatabaseWrapper, key: str) -> Seen | None:
-        rows = fetch(connection, self.swap.look, {"key": key, **self.dialect.clock()})
-        if not rows:
-            return None
-        now, digest, name, owner, token, acquired, expires, note = rows[0]
-        return Seen(int(now), digest, name, owner, int(token), int(acquired), int(expires), note)
 
     def take(
         self,
@@ -147,23 +99,8 @@ class VersionStatements(Optimistic, TextStatements):
             "acquired": seen.acquired if mine else seen.now,
         }
         if patience is None:
-            return self._write(connection, self.swap.take, given) == 1
-        return self._write(connection, self.swap.take_soon, given | patient(patience)) == 1
-
-    def make(
-        self, connection: BaseDatabaseWrapper, claim: Claim, patience: float | None
-    ) -> IntegrityError | None:
-        given = {"key": claim.key, "name": readable(claim.name), "fresh": fresh_token()}
-        if patience is None:
-            self._write(connection, self.swap.make, given)
-        else:
-            self._write(connection, self.swap.make_soon, given | patient(patience))
-        return None
-
-    def _write(self, connection: BaseDatabaseWrapper, sql: str, given: dict[str, Any]) -> int:
-        with cursor_of(connection) as cursor:
-            cursor.execute(sql, given)
-            return int(cursor.rowcount)
+            return write(connection, self.taking.take, given) == 1
+        return write(connection, self.taking.take_soon, given | patient(patience)) == 1
 
 
 class VersionBackend(TableBackend):
@@ -186,10 +123,10 @@ class VersionBackend(TableBackend):
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         text = None if self.opts.get("SQL") == "portable" else text_for(connection)
-        for dialect, swap in SWAPS:
+        for dialect, taking in TAKES:
             if dialect is text:
                 schema = self.opts.get("SCHEMA")
-                return VersionStatements(qualified(dialect, schema), qualified(swap, schema))
+                return VersionStatements(qualified(dialect, schema), qualified(taking, schema))
         return super()._choose(connection)
 
     def check(self) -> list[CheckMessage]:

@@ -65,6 +65,10 @@ class Options(Protocol):
     @property
     def min_hold(self) -> Duration | None: ...
     @property
+    def shared(self) -> bool: ...
+    @property
+    def limit(self) -> int | None: ...
+    @property
     def metadata(self) -> Mapping[str, Any] | None: ...
     @property
     def label(self) -> str | None: ...
@@ -133,7 +137,12 @@ class Acquisition:
         note = self._note(name, ttl)
         if lock._xact:
             ttl = MAX_TTL  # it lasts as long as the transaction
-        self._claim = Claim(name, backend.key(name), owner, ttl, note, lock._xact)
+        self._claim = claim = Claim(name, backend.key(name), owner, ttl, note, lock._xact)
+        if lock.shared or lock.limit is not None:
+            self._check_mode()
+            self._claim = claim._replace(shared=lock.shared, limit=lock.limit or 0)
+        if patience is None or patience > 0:
+            self._claim = self._claim._replace(waits=True)
 
     def _longest_hold(self) -> float | None:
         given = self._lock.max_hold
@@ -154,6 +163,22 @@ class Acquisition:
             lock.min_hold, what="min_hold", name=name, alias=lock.using, longest=longest
         )
 
+    def _check_mode(self) -> None:
+        """Raise UnsupportedOperationError where the store has no such locks."""
+        lock, backend = self._lock, self._backend
+        what = "shared locks" if lock.shared else "locks with a limit"
+        flag = backend.supports_shared if lock.shared else backend.supports_limit
+        if lock._xact:
+            reason = f"A lock of a transaction, xact=True, is exclusive: it has no {what}"
+        elif not flag:
+            reason = (
+                f"{type(backend).__name__} has no {what}: use an alias of another backend, see the "
+                "table of flags in the reference"
+            )
+        else:
+            return
+        raise UnsupportedOperationError(reason, name=lock._plain_name(), alias=lock.using)
+
     def _note(self, name: str, ttl: float) -> str:
         lock = self._lock
         try:
@@ -163,6 +188,8 @@ class Acquisition:
                 ttl=ttl,
                 renewed=self._renewing,
                 min_hold=self._min_hold or None,
+                shared=lock.shared,
+                limit=lock.limit,
             )
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
@@ -336,6 +363,17 @@ class Acquisition:
 
     def _again(self, mine: Hold) -> Flow[Lease | None]:
         """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
+        claim = self._claim
+        if claim.limit != mine.claim.limit:
+            raise self._of_another_limit(mine.claim.limit)
+        if mine.claim.shared and not claim.shared:
+            raise AlreadyHeldError(
+                "This thread or task shares the lock and would wait for itself to have it alone. "
+                "Release the shared lease first; or take it alone, and share it with "
+                "lease.downgrade()",
+                name=claim.name,
+                alias=self._lock.using,
+            )
         # The store is asked, for a rolled-back test, a flush or a forced release may have taken
         # the lock away without this process having noticed.
         longer = self._min_hold if self._min_hold > mine.claim.ttl else None
@@ -372,11 +410,29 @@ class Acquisition:
                 alias=self._lock.using,
             )
 
-    def _refused(self, refusal: Refusal) -> LockNotAcquiredError:
+    def _of_another_limit(self, limit: int) -> InvalidLockError:
+        """Return the error of a name that is held with another ``limit`` than ours."""
+        held, asked = [
+            f"limit={each}" if each else "no limit" for each in (limit, self._claim.limit)
+        ]
+        return InvalidLockError(
+            f"It is held with {held}, and asked for with {asked}: all who use a name must name "
+            "the same",
+            name=self._claim.name,
+            alias=self._lock.using,
+        )
+
+    def _refused(self, refusal: Refusal) -> LockNotAcquiredError | InvalidLockError:
         backend, patience = self._backend, self._patience
+        if refusal.other_limit is not None:
+            return self._of_another_limit(refusal.other_limit)
         note = Note.loads(refusal.note) if refusal.note else None
         holder = None if note is None else note.holder
         message = f"Held by {holder}" if holder else "Held"
+        if note is not None and note.limit:
+            message = f"All {note.limit} slots are held, one by {holder}"
+        elif note is not None and note.shared:
+            message = f"Shared by {holder}"
         if refusal.remaining is not None:
             message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
         if note is not None and note.min_hold is not None:

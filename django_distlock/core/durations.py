@@ -16,8 +16,10 @@ __all__ = [
     "Unset",
     "Wait",
     "check_age",
+    "check_limit",
     "check_ttl",
     "check_wait",
+    "in_microseconds",
     "parse_age",
     "parse_duration",
 ]
@@ -42,6 +44,9 @@ Unset: TypeAlias = Literal[_Unset.UNSET]
 Wait: TypeAlias = "Duration | Unset | None"
 """A wait as users give it: None is no limit, UNSET is what the settings say."""
 
+MOST_AT_ONCE = 1000
+"""The highest limit of a lock: who holds it stands in one record of the store."""
+
 MIN_TTL = 0.01
 MAX_TTL = 10 * 365 * 86400.0
 
@@ -50,6 +55,24 @@ MAX_TTL = 10 * 365 * 86400.0
 MIN_AGE = 60.0
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def in_microseconds(ttl: float) -> int:
+    """Return a ttl in whole microseconds, one at least."""
+    return max(1, round(ttl * 1_000_000))
+
+
+def check_limit(value: Any, *, name: str | None = None, alias: str | None = None) -> int:
+    """Return how many may hold a lock at once, an int from 1 on; raise InvalidLockError if not."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_AT_ONCE
+    if not fits:
+        raise InvalidLockError(
+            f"limit must be an int from 1 to {MOST_AT_ONCE}, how many may hold the lock at once; "
+            f"got {value!r}",
+            name=name,
+            alias=alias,
+        )
+    return int(value)
 
 
 def _seconds(value: Any, what: str, name: str | None, alias: str | None) -> float:

@@ -177,6 +177,7 @@ class Granted(NamedTuple):
     bound: Bound | None = None
     repeated: bool = False
     """Whether an attempt before it ended in an error, and may still reach the store."""
+    slot: int | None = None
 
 
 def drift(ttl: float) -> float:
@@ -237,7 +238,10 @@ def acquire(
             if isinstance(answer, Grant):
                 deadline = asked + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:
-                    return Granted(answer.fencing_token, deadline, answer.bound, conflicts > 0)
+                    token, repeated = answer.fencing_token, conflicts > 0
+                    return Granted(token, deadline, answer.bound, repeated, answer.slot)
+            if isinstance(answer, Refusal) and answer.other_limit is not None:
+                break
             left = None if until is None else until - clock()
             if left is not None and left <= 0:
                 if isinstance(answer, Grant):

@@ -11,6 +11,7 @@ import logging
 import math
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..backends.base import BaseLockBackend
@@ -21,7 +22,7 @@ from . import flow, fork
 from .flow import Attempt, Flow, Granted, drift
 from .registry import Me, enter, leave, mark, party
 from .threads import Mutex
-from .values import Claim, Grant
+from .values import Claim, Grant, Note
 from .watchdog import abandon, watchdog, worker_of
 from .worker import callbacks
 
@@ -84,6 +85,7 @@ class Hold:
         "reason",
         "renewing",
         "returned",
+        "slot",
         "state",
         "unanswered",
         "unsure",
@@ -108,6 +110,7 @@ class Hold:
         self.claim = claim
         self.fencing_token = granted.fencing_token
         self.bound = granted.bound
+        self.slot = granted.slot
         self.deadline = deadline
         self.acquired = acquired
         self.renewing = renewing
@@ -320,11 +323,20 @@ class Hold:
 
     def renew(self, ttl: float | None) -> Flow[bool]:
         """Renew in the store, with a new length if ``ttl`` is given; False notes the loss."""
+        claim = self.claim
+        if ttl is not None and not claim.in_transaction:
+            claim = claim._replace(ttl=max(ttl, self.kept_for()))
+        return (yield from self._renew(claim))
+
+    def downgrade(self) -> Flow[bool]:
+        """Share in the store what was held alone, and renew it; False notes the loss."""
+        note = replace(Note.loads(self.claim.note), shared=True).dumps()
+        return (yield from self._renew(self.claim._replace(shared=True, note=note)))
+
+    def _renew(self, claim: Claim) -> Flow[bool]:
+        """Renew by a ``claim`` that may be another one than before."""
         fork.check()
         before = self.claim
-        claim = before
-        if ttl is not None and not before.in_transaction:
-            claim = before._replace(ttl=max(ttl, self.kept_for()))
         # Set first: a renewal of the old length by the watchdog, under way now, is then recognised.
         self.claim = claim
         crossed = self.in_flight
@@ -332,7 +344,8 @@ class Hold:
         try:
             ours = yield from flow.insist(self.backend, "renew", claim)
         except BaseException as error:
-            self.claim = before
+            # Whether or not it came to be shared, a shared claim renews and releases it.
+            self.claim = claim if claim.shared else before
             # It may have reached the store, or reach it later, after longer renewals.
             self.note_unanswered(claim.ttl, sent)
             self.deadline = min(self.deadline, sent + claim.ttl - drift(claim.ttl))

@@ -106,6 +106,8 @@ def this_note(
     ttl: float | None = None,
     renewed: bool = True,
     min_hold: float | None = None,
+    shared: bool = False,
+    limit: int | None = None,
 ) -> str:
     """Return the note of the calling process, thread, task or view, user and place in the code.
 
@@ -124,8 +126,8 @@ def this_note(
             user, place = caller.user, caller.place if caller.place[0] else _site()
     who = (fork.pid(), threading.current_thread().name, name, view, user, place)
     if metadata:
-        return Note(_holder(*who), metadata, ttl, renewed, min_hold).dumps()
-    return _plain_note(who, ttl, renewed, min_hold)
+        return Note(_holder(*who), metadata, ttl, renewed, min_hold, shared, limit).dumps()
+    return _plain_note(who, ttl, renewed, min_hold, shared, limit)
 
 
 def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place) -> Holder:
@@ -136,6 +138,11 @@ def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place
 
 @functools.lru_cache(1024)
 def _plain_note(
-    who: tuple[int, str, str, str, str, Place], ttl: float, renewed: bool, min_hold: float | None
+    who: tuple[int, str, str, str, str, Place],
+    ttl: float,
+    renewed: bool,
+    min_hold: float | None,
+    shared: bool,
+    limit: int | None,
 ) -> str:
-    return Note(_holder(*who), {}, ttl, renewed, min_hold).dumps()
+    return Note(_holder(*who), {}, ttl, renewed, min_hold, shared, limit).dumps()

@@ -65,8 +65,8 @@ def user_of(holder: Holder) -> str:
 class Note:
     """What stands beside a lock in the store for people: the holder and the user's metadata.
 
-    And the ``ttl`` that was asked for, whether the holder renews it, and the ``min_hold`` for which
-    it stays taken in any case.
+    And the ``ttl`` that was asked for, whether the holder renews it, the ``min_hold`` for which it
+    stays taken in any case, and how it is held: see `Claim`.
     """
 
     holder: Holder = field(default_factory=Holder)
@@ -74,6 +74,8 @@ class Note:
     ttl: float | None = None
     renewed: bool = True
     min_hold: float | None = None
+    shared: bool = False
+    limit: int | None = None
 
     def dumps(self) -> str:
         """Return the note as ASCII JSON, which every store and character set takes."""
@@ -81,6 +83,7 @@ class Note:
         note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
         note |= {"task": h.task, "site": h.site, "view": h.view, "user": h.user}
         note |= {"metadata": dict(self.metadata), "ttl": self.ttl, "min_hold": self.min_hold}
+        note |= {"shared": self.shared, "limit": self.limit}
         note = {k: v for k, v in note.items() if v}
         return _encode(note if self.renewed else {**note, "renewed": False})
 
@@ -94,14 +97,17 @@ class Note:
         if not isinstance(raw, dict):
             return cls()
         get = raw.get
-        pid, metadata = get("pid", 0), get("metadata")
+        pid, metadata, limit = get("pid", 0), get("metadata"), get("limit")
         if not isinstance(pid, int) or isinstance(pid, bool):
             pid = 0
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            limit = None
         host, *others = [each if isinstance(each, str) else "" for each in map(get, _WORDS)]
         metadata = metadata if isinstance(metadata, dict) else {}
         ttl, min_hold = _seconds(get("ttl")), _seconds(get("min_hold"))
         holder = Holder(host, pid, *others)
-        return cls(holder, metadata, ttl, get("renewed") is not False, min_hold)
+        renewed, shared = get("renewed") is not False, get("shared") is True
+        return cls(holder, metadata, ttl, renewed, min_hold, shared, limit)
 
 
 class Claim(NamedTuple):
@@ -118,6 +124,17 @@ class Claim(NamedTuple):
     note: str = ""
     in_transaction: bool = False
     """Whether the caller's transaction is to hold it: `BaseLockBackend.transaction_database`."""
+    shared: bool = False
+    """Whether others that share it may hold it, too."""
+    limit: int = 0
+    """How many may hold it at once; 0: it has no limit, and one alone holds what is not shared."""
+    waits: bool = False
+    """Whether the caller waits when it is refused."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether no other may hold it."""
+        return not (self.shared or self.limit)
 
     def __repr__(self) -> str:  # the owner is a secret
         return f"Claim(name={self.name!r}, key={self.key!r}, ttl={self.ttl!r})"
@@ -156,12 +173,14 @@ class Grant(NamedTuple):
 
     The token is 0 on a backend without fencing tokens. ``bound`` is set when the grant was written
     inside the caller's own transaction: no other session sees it before the commit, so only the
-    caller's thread can renew or release it.
+    caller's thread can renew or release it. ``slot`` is the holder's number, below the limit of a
+    claim that has one.
     """
 
     fencing_token: int
     valid_for: float
     bound: Bound | None = None
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +189,14 @@ class Refusal:
 
     ``remaining`` is the holder's ttl left in seconds and ``note`` the holder's note; both are
     hints, and None or empty where the store does not tell. ``queue`` says that the store has a
-    queue to wait in.
+    queue to wait in. ``other_limit`` is the limit by which others hold it (0: by none), where that
+    is another one than the claim's: no wait helps against that.
     """
 
     remaining: float | None = None
     note: str = ""
     queue: bool = False
+    other_limit: int | None = None
 
 
 class _Unread:
@@ -194,12 +215,15 @@ class _Unread:
 
         def __getattr__(self, name: str) -> Any:
             """Fill the slots of what the note says, which are empty still."""
-            if name not in ("holder", "metadata", "ttl", "renewed", "min_hold"):
+            if name not in _READ:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             note = Note.loads(self._note)
             for each in fields(note):
                 object.__setattr__(self, each.name, getattr(note, each.name))
             return getattr(note, name)
+
+
+_READ = frozenset(each.name for each in fields(Note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +232,9 @@ class LockInfo(_Unread):
 
     ``ttl`` is the number of seconds that the holder has asked for, None if it is not known,
     ``renewed`` whether its process renews the lease, and ``min_hold`` the seconds from the grant on
-    for which the lock stays taken in any case. ``waiters`` is None where the store does not know.
+    for which the lock stays taken in any case. Of a lock that several may hold, ``shared`` or
+    ``limit`` says how, and ``slot`` is the holder's. ``waiters`` is None where the store does not
+    know.
     ``waiting`` are the waiters, the next one first and a hundred at most, where the store shows
     them. What the store does not tell is None, and an empty Holder; `age` is then None, too. The
     ``owner``, by whom the lock can be released, is no field: neither ``repr`` nor
@@ -227,6 +253,9 @@ class LockInfo(_Unread):
     ttl: float | None = None
     renewed: bool = True
     min_hold: float | None = None
+    shared: bool = False
+    limit: int | None = None
+    slot: int | None = None
 
     def __post_init__(self, owner: str) -> None:
         object.__setattr__(self, "_owner", owner)
@@ -264,6 +293,7 @@ def noted(
     owner: str,
     waiters: int | None = None,
     waiting: tuple[Holder, ...] = (),
+    slot: int | None = None,
 ) -> LockInfo:
     """Return a LockInfo that reads its note, which is most of the work, when it is asked for it."""
     info = object.__new__(LockInfo)
@@ -276,6 +306,7 @@ def noted(
     fill(info, "waiters", waiters)
     fill(info, "_owner", owner)
     fill(info, "waiting", waiting)
+    fill(info, "slot", slot)
     return info
 
 

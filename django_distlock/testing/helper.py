@@ -79,6 +79,12 @@ class Helper:
 
         return list(await count(self._actor, Task(*task), who))
 
+    async def meet(self, crowd: list[Any], who: int) -> list[Any]:
+        """Meet others, as `crowds.meet`."""
+        from .crowds import Crowd, meet
+
+        return list(await meet(self._actor, Crowd(*crowd), who))
+
     async def fork(self, name: str) -> dict[str, str]:
         """Fork while holding; answer with what a child could do with the parent's lease."""
         from .. import lock

@@ -81,6 +81,8 @@ class MemoryBackend(LocMemBackend):
             for row in self._space.rows.values():
                 row.acquired -= seconds
                 row.expires -= seconds
+            for several in self._space.several.values():
+                several.members = several.members.aged(round(seconds * 1e6))
             holds = list(registry.every(self))
             for hold in holds:
                 hold.acquired -= seconds

@@ -15,6 +15,7 @@ from django.db import connections
 
 from .. import exceptions
 from .counting import Round, Task
+from .crowds import Crowd, Visit
 from .nursery import Nursery
 
 __all__ = ["Process", "ProcessEnded"]
@@ -99,3 +100,7 @@ class Process:
     async def count(self, task: Task, who: int) -> list[Round]:
         """Count in the process, as `counting.count`."""
         return [Round(*each) for each in await self.ask("count", task=task, who=who)]
+
+    async def meet(self, crowd: Crowd, who: int) -> list[Visit]:
+        """Meet others in the process, as `crowds.meet`."""
+        return [Visit(*each) for each in await self.ask("meet", crowd=crowd, who=who)]

@@ -119,6 +119,10 @@ class Actor(ABC):
         """Call ``renew``."""
         await self._do(lambda: lease.renew(ttl), lambda: lease.arenew(ttl))
 
+    async def downgrade(self, lease: Lease) -> None:
+        """Call ``downgrade``."""
+        await self._do(lease.downgrade, lease.adowngrade)
+
     async def attach(self, handle: str) -> Lease:
         """Call ``Lease.attach``."""
         return await self._do(lambda: Lease.attach(handle), lambda: Lease.aattach(handle))

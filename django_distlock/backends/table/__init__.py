@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -20,7 +20,7 @@ from ...core.threads import Mutex
 from ...core.values import Claim, Grant, LockInfo, Refusal, noted
 from ...core.worker import close_connections
 from ..base import BaseLockBackend
-from . import checks, errors, options
+from . import checks, errors, members, options
 from .connection import Borrowed, Connections, is_direct, is_testing, limited
 from .doors import Door
 from .located import InDatabase, moment
@@ -53,7 +53,7 @@ class TableBackend(InDatabase):
     PostgreSQL, for projects whose ``search_path`` changes, as with django-tenants.
     """
 
-    thread_sensitive = True
+    thread_sensitive = supports_shared = supports_limit = True
     grace: ClassVar[float] = 1.0
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
@@ -136,6 +136,9 @@ class TableBackend(InDatabase):
             return limit if soon and not lent.in_transaction else None
 
         def work(lent: Borrowed) -> Grant | Refusal:
+            if not claim.is_exclusive:
+                seconds = patience(lent) or self.command_timeout
+                return _bound(lent, members.join(statements, lent.connection, claim, seconds))
             try:
                 look_first = bool(self._contended) and self._is_contended(claim.key)
                 answer = statements.attempt(
@@ -150,6 +153,11 @@ class TableBackend(InDatabase):
                     raise
                 answer = held
             if isinstance(answer, Refusal):
+                if (met := members.told(claim, answer)) is not answer:
+                    answer = met
+                    if claim.waits:
+                        seconds = self.command_timeout
+                        members.keep_out(statements, lent.connection, claim, seconds)
                 if statements.looks:
                     self._note_contention(claim.key)
                 # Inside atomic() two connections are in use already, and Django's test runner
@@ -157,9 +165,7 @@ class TableBackend(InDatabase):
                 if self._rooms is not None and lent.is_plain and not is_testing():
                     self._rooms.refused(claim.key)
                     return replace(answer, queue=True)
-            elif lent.in_transaction:
-                return answer._replace(bound=lent.bound())
-            return answer
+            return _bound(lent, answer)
 
         # The server itself keeps a short limit (the portable statements have none), but its answer
         # may take longer, over a network.
@@ -178,7 +184,7 @@ class TableBackend(InDatabase):
 
     def is_contended(self, claim: Claim) -> bool:
         # In a transaction as after a Refusal: no third connection. (An event loop has none.)
-        busy = self._rooms is not None and self._rooms.is_busy(claim.key)
+        busy = claim.is_exclusive and self._rooms is not None and self._rooms.is_busy(claim.key)
         return busy and not is_testing() and not self._connections.in_transaction()
 
     def is_queued(self, claim: Claim) -> bool:
@@ -197,17 +203,25 @@ class TableBackend(InDatabase):
         self._contended[key] = self.clock()
 
     def renew(self, claim: Claim) -> bool:
+        if not claim.is_exclusive:
+            return self._ask(partial(self._renew_member, claim))
         ours = self._ask(lambda statements, connection: statements.renew(connection, claim))
         if ours and self._rooms is not None:
             self._rooms.renewed(claim)
         return ours
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
-        """Renew in one statement for each ttl and 400 claims, and one more if some are lost."""
+        """Renew in one statement for each ttl and 400 claims, and one more if some are lost.
+
+        And one after the other those of locks that several hold.
+        """
         ours: set[str] = set()
         by_ttl: dict[float, list[Claim]] = {}
         for claim in claims:
-            by_ttl.setdefault(claim.ttl, []).append(claim)
+            if claim.is_exclusive:
+                by_ttl.setdefault(claim.ttl, []).append(claim)
+            elif self._ask(partial(self._renew_member, claim)):
+                ours.add(claim.owner)
         for ttl, same in by_ttl.items():
             for start in range(0, len(same), BATCH):
                 ours |= self._renew_batch(same[start : start + BATCH], ttl)
@@ -216,6 +230,11 @@ class TableBackend(InDatabase):
                 if claim.owner in ours:
                     self._rooms.renewed(claim)
         return [claim.owner in ours for claim in claims]
+
+    def _renew_member(
+        self, claim: Claim, statements: Statements, connection: BaseDatabaseWrapper
+    ) -> bool:
+        return members.renew(statements, connection, claim, self.command_timeout)
 
     def _renew_batch(self, claims: Sequence[Claim], ttl: float) -> set[str]:
         return self._ask(
@@ -227,8 +246,11 @@ class TableBackend(InDatabase):
         try:
             statements = self.statements()
             # Repeated, it finds what the first time has freed, of which the answer was lost.
+            free = statements.release
+            if not claim.is_exclusive:
+                free = partial(members.leave, statements, patience=self.command_timeout)
             ours = self._connections.execute(
-                lambda lent: statements.release(lent.connection, claim) or lent.repeated,
+                lambda lent: free(lent.connection, claim) or lent.repeated,
                 self.command_timeout,
             )
             answered = True
@@ -245,9 +267,13 @@ class TableBackend(InDatabase):
         return False
 
     def inspect(self, name: str) -> LockInfo | None:
+        held = self.holders(name)
+        return held[0] if held else None
+
+    def holders(self, name: str) -> list[LockInfo]:
         key = self.key(name)
         row = self._ask(lambda statements, connection: statements.inspect(connection, key))
-        return None if row is None else self._info(row)
+        return [] if row is None else list(self._told_by(row))
 
     def _page(self, after: str) -> tuple[list[Row], str | None]:
         return self._ask(lambda statements, connection: statements.page(connection, after))
@@ -255,8 +281,11 @@ class TableBackend(InDatabase):
     def _lapsed_page(self, after: str) -> tuple[list[Row], str | None]:
         return self._ask(lambda statements, connection: statements.expired(connection, after))
 
+    def _told_by(self, row: Row) -> Iterator[LockInfo]:
+        return map(self._info, members.rows_of(row))
+
     def _info(self, row: Row) -> LockInfo:
-        _, name, owner, token, acquired, expires, note = row
+        _, name, owner, token, acquired, expires, note, _, *slot = row
         return noted(
             note,
             name=unreadable(name),
@@ -264,6 +293,7 @@ class TableBackend(InDatabase):
             acquired_at=moment(int(acquired)),
             expires_at=moment(int(expires)),
             owner=owner,
+            slot=slot[0] if slot else None,
         )
 
     def _rest(self, after: str, size: int, older: int) -> list[tuple[str, bool]]:
@@ -312,6 +342,13 @@ class TableBackend(InDatabase):
         if self._rooms is not None:
             park(*self._rooms.forget_parent())
         self._connections.forget_parent()
+
+
+def _bound(lent: Borrowed, answer: Grant | Refusal) -> Grant | Refusal:
+    """Return an answer that says, where a transaction of the caller's was asked, of which."""
+    if isinstance(answer, Grant) and lent.in_transaction:
+        return answer._replace(bound=lent.bound())
+    return answer
 
 
 OLDEST_MYSQL = (8, 0, 19)  # which has "AS new" in INSERT

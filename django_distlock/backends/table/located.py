@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -55,6 +55,10 @@ class InDatabase(BaseLockBackend):
     def _info(self, row: tuple[Any, ...]) -> LockInfo:
         """Return what a row, whose first column is the digest, tells people."""
 
+    def _told_by(self, row: tuple[Any, ...]) -> Iterable[LockInfo]:
+        """Return what a row tells of each holder, where it may have several."""
+        return (self._info(row),)
+
     @abstractmethod
     def _rest(self, after: str, size: int, older: int) -> list[tuple[str, bool]]:
         """Return the next ``size`` digests, and of each whether it is idle for ``older`` us."""
@@ -78,10 +82,11 @@ class InDatabase(BaseLockBackend):
         while after is not None:
             rows, after = page(after)
             for row in rows:
-                info = self._info(row)
-                # The table is shared by aliases with other PREFIXes: the digest tells whose it is.
-                if info.name.startswith(prefix) and row[0] == key_of(self.conf.prefix, info.name):
-                    yield info
+                for info in self._told_by(row):
+                    # The table is shared by aliases with other PREFIXes: the digest tells whose.
+                    mine = row[0] == key_of(self.conf.prefix, info.name)
+                    if mine and info.name.startswith(prefix):
+                        yield info
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Look at a page of the table, then remove of it what is idle still.

@@ -25,11 +25,12 @@ from django.db.models import QuerySet
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.utils import IntegrityError
 
+from ...core.durations import in_microseconds
 from ...core.names import readable
 from ...core.values import Claim
 from .errors import Outrun
-from .optimistic import FIELDS, Optimistic, Seen, fresh_token, length
-from .statements import Row
+from .optimistic import Optimistic
+from .statements import FIELDS, Row, Seen, fresh_token
 from .utcnow import UtcNow, microseconds, read_clock
 
 __all__ = ["PortableStatements"]
@@ -55,7 +56,7 @@ class PortableStatements(Optimistic):
             owner=claim.owner,
             token=token,
             acquired=seen.acquired if mine else seen.now,
-            expires=seen.now + length(claim.ttl),
+            expires=seen.now + in_microseconds(claim.ttl),
             name=readable(claim.name),
             note=claim.note,
         )
@@ -82,6 +83,10 @@ class PortableStatements(Optimistic):
             connection.savepoint_commit(savepoint)
         return None
 
+    def swap(self, connection: BaseDatabaseWrapper, seen: Seen, new: Seen, patience: float) -> bool:
+        values = {field: getattr(new, field) for field in FIELDS if field != "digest"}
+        return self._update(connection, _as_seen(seen), **values) == 1
+
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         # Only a row that is as it was seen: a renewal that was held up must not take back what a
         # later one, which the holder relies on, has given.
@@ -89,7 +94,9 @@ class PortableStatements(Optimistic):
             seen = self.look(connection, claim.key)
             if seen is None or seen.owner != claim.owner or not seen.held():
                 return False
-            if self._update(connection, _as_seen(seen), expires=seen.now + length(claim.ttl)):
+            if self._update(
+                connection, _as_seen(seen), expires=seen.now + in_microseconds(claim.ttl)
+            ):
                 return True
         raise Outrun("another renewal of the lock was faster, twice")
 
@@ -97,7 +104,7 @@ class PortableStatements(Optimistic):
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
     ) -> set[str]:
         now = self._now(connection)
-        until = now + length(ttl)
+        until = now + in_microseconds(ttl)
         owners = {claim.owner for claim in claims}
         # An owner belongs to one claim, so that the two lists cannot match crosswise.
         ours = _rows().filter(

@@ -28,6 +28,7 @@ __all__ = [
     "MY_EMPTY",
     "MY_NOTE",
     "MY_NOW",
+    "MY_PATIENCE",
     "PG_NOW",
     "PG_PATIENCE",
     "POSTGRESQL",
@@ -79,6 +80,9 @@ class Dialect:
     Without RETURNING, ``acquire`` puts the token of a grant into LAST_INSERT_ID(), 0 for a refusal:
     the server sends it along with its answer.
 
+    ``see`` reads a row, whatever its state, ``make`` makes one that is free, and ``swap`` writes
+    one that is as it was seen.
+
     ``acquire_soon`` is acquire with a limit on how long the server waits for the row, which some
     transaction of another's may have locked: less than the servers' own limits (50 s on MariaDB,
     none on PostgreSQL), and an answer, while a driver that is cut off loses its session.
@@ -99,6 +103,10 @@ class Dialect:
     expired: str
     page: str
     remove: str
+    see: str
+    swap: str
+    make: str
+    make_soon: str
     acquire_soon: str = ""
     create: str = ""  # asked when acquire found no row, where acquire does not make one itself
     create_soon: str = ""
@@ -213,11 +221,15 @@ def _dialect(
     greatest: str = "greatest",
     remove: str = _REMOVE,
     empty: str = "''",
+    text: str = "%({})s",
+    haste: str = "",
+    soon: str = "",
     **more: Any,
 ) -> Dialect:
     """Return a dialect; most of it differs only in how the database tells the time.
 
-    ``empty`` is an empty string.
+    ``empty`` is an empty string, ``text`` a parameter that may be one. With ``haste`` before it or
+    ``soon`` after it the server waits for a locked row for a limited time only.
     """
     ours = f"digest = %(key)s AND owner = %(owner)s AND expires > {now}"
     # An owner belongs to one claim, so that the two lists cannot match crosswise.
@@ -226,7 +238,7 @@ def _dialect(
     # token counts too, because it is ahead of the clock after the clock was set back: a row that
     # keeps such a token must stay until the clock has caught up, or the next token would be lower.
     idle = f"{greatest}(token + 1, abs(expires)) <= {now} - %(older)s"
-    select = f"SELECT {COLUMNS} FROM distlock_lock"  # noqa: S608 - constants, here and below
+    select = f"SELECT {COLUMNS}, {now} FROM distlock_lock"  # noqa: S608 - constants, here and below
     return Dialect(
         acquire=acquire,
         renew=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {ours}",  # noqa: S608
@@ -234,6 +246,13 @@ def _dialect(
         owners=f"SELECT owner FROM distlock_lock WHERE {among}",  # noqa: S608
         release=f"UPDATE distlock_lock SET owner = {empty}, expires = -{now}, note = {empty}"  # noqa: S608
         f" WHERE {ours}",
+        see=f"{select} WHERE digest = %(key)s",
+        # Each grant changes the token, all else the expiry.
+        swap=f"{haste}UPDATE distlock_lock SET"  # noqa: S608
+        f" owner = {text.format('owner')}, token = %(token)s, acquired = %(acquired)s,"
+        f" expires = %(expires)s, name = %(name)s, note = {text.format('note')}"
+        " WHERE digest = %(digest)s AND token = %(seen_token)s AND"
+        f" expires = %(seen_expires)s{soon}",
         inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
         # By a constant, too: the planner does not know that most rows are free, and would go
         # through all of them in the order of the digests.
@@ -303,9 +322,21 @@ PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) I
 # property of the session: its commit does not wait for the disk (nor for a standby).
 _PG_HASTE: Final = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
 
+_MAKE: Final = f"""
+INSERT INTO distlock_lock ({COLUMNS})
+VALUES (%(key)s, %(name)s, '', %(fresh)s, 0, 0, '')"""  # noqa: S608 - constants, here and below
+_NOTHING: Final = " ON CONFLICT (digest) DO NOTHING"
+
+_PG_MAKE: Final = f"""
+INSERT INTO distlock_lock ({COLUMNS})
+SELECT %(key)s::varchar, %(name)s::text, '', %(fresh)s::bigint, 0, 0, ''"""
+
 _PG: Final = _dialect(
     PG_NOW,
     remove=_PG_REMOVE,
+    soon=f" AND {PG_PATIENCE}",
+    make=_PG_MAKE + _NOTHING,
+    make_soon=f"{_PG_MAKE} WHERE {PG_PATIENCE}{_NOTHING}",
     acquire=_PG_ACQUIRE,
     acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {PG_PATIENCE} AND", 1),
     create=_PG_CREATE,
@@ -331,7 +362,8 @@ MY_NOW: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 # An empty string in every sql_mode: EMPTY_STRING_IS_NULL makes NULL of '' in a statement.
 MY_EMPTY: Final = "SPACE(0)"
-MY_NOTE: Final = f"COALESCE(%(note)s, {MY_EMPTY})"
+MY_TEXT: Final = f"COALESCE(%({{}})s, {MY_EMPTY})"
+MY_NOTE: Final = MY_TEXT.format("note")
 
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
 # saving. MariaDB assigns from left to right, or all at once by the sql_mode SIMULTANEOUS_ASSIGNMENT
@@ -349,12 +381,20 @@ ON DUPLICATE KEY UPDATE
   expires = IF(owner = VALUES(owner) OR expires <= {MY_NOW}, VALUES(expires), expires)
 RETURNING owner, token, expires - {MY_NOW}, note"""  # noqa: S608 - constants
 
+_MY_MAKE: Final = _MAKE.replace("''", MY_EMPTY) + " ON DUPLICATE KEY UPDATE digest = digest"
+
 # Of the limits only this one takes parts of a second.
+MY_PATIENCE: Final = "SET STATEMENT max_statement_time = %(seconds)s FOR"
+
 MARIADB: Final = _dialect(
     MY_NOW,
     empty=MY_EMPTY,
+    text=MY_TEXT,
+    haste=f"{MY_PATIENCE} ",
+    make=_MY_MAKE,
+    make_soon=MY_PATIENCE + _MY_MAKE,
     acquire=_MY_ACQUIRE,
-    acquire_soon=f"SET STATEMENT max_statement_time = %(seconds)s FOR{_MY_ACQUIRE}",
+    acquire_soon=MY_PATIENCE + _MY_ACQUIRE,
     room=Room(
         enter="SELECT IF(GET_LOCK(%(room)s, 0), 1, 2 * GET_LOCK(%(room)s, %(limit)s))",
         leave="SELECT RELEASE_LOCK(%(room)s)",
@@ -369,6 +409,9 @@ _FREE: Final = f"distlock_lock.expires <= {MY_NOW}"
 MYSQL: Final = _dialect(
     MY_NOW,
     empty=MY_EMPTY,
+    text=MY_TEXT,
+    make=_MY_MAKE,
+    make_soon=_MY_MAKE,  # a statement that writes cannot be given a limit there
     acquire=f"""
 INSERT INTO distlock_lock ({COLUMNS})
 VALUES (%(key)s, %(name)s, %(owner)s, LAST_INSERT_ID({MY_NOW}), {MY_NOW}, {MY_NOW} + %(ttl)s,
@@ -400,6 +443,8 @@ ON DUPLICATE KEY UPDATE
 
 SQLITE: Final = _dialect(
     "%(now)s",
+    make=_MAKE + _NOTHING,
+    make_soon=_MAKE + _NOTHING,
     acquire=f"""
 INSERT INTO distlock_lock ({COLUMNS})
 VALUES (%(key)s, %(name)s, %(owner)s, %(now)s, %(now)s, %(now)s + %(ttl)s, %(note)s)

@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import IntegrityError
 
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
 from .cursor import cursor_of
-from .sql import Dialect, Room
+from .sql import COLUMNS, Dialect, Room, patient
 
-__all__ = ["MySQLStatements", "Row", "Statements", "TextStatements", "fetch"]
+__all__ = [
+    "FIELDS",
+    "MySQLStatements",
+    "Row",
+    "Seen",
+    "Statements",
+    "TextStatements",
+    "fetch",
+    "fresh_token",
+    "write",
+]
+
+FIELDS = COLUMNS.split(", ")
 
 Row: TypeAlias = tuple[Any, ...]
-"""A row's columns, in the order of `sql.COLUMNS`."""
+"""A row's columns, in the order of `sql.COLUMNS`, and the database's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The database's clock, and the row that was read with it."""
+
+    now: int
+    digest: str
+    name: str
+    owner: str
+    token: int
+    acquired: int
+    expires: int
+    note: str
+
+    def held(self) -> bool:
+        """Return whether a process held the lock then."""
+        return self.expires > self.now
+
+    def last_use(self) -> int:
+        """When the lock was last granted or freed, or has run out; a token may be ahead of that."""
+        return max(self.token + 1, abs(self.expires))
+
+    def row(self) -> Row:
+        """Return the columns and the clock, as a `Row`."""
+        return (*(getattr(self, field) for field in FIELDS), self.now)
+
+    def refusal(self) -> Refusal:
+        """Return what a loser is told."""
+        return Refusal((self.expires - self.now) / 1_000_000, self.note)
 
 
 class Statements(ABC):
@@ -62,6 +107,25 @@ class Statements(ABC):
     @abstractmethod
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         """Free the lock if the claim's owner holds it."""
+
+    @abstractmethod
+    def look(self, connection: BaseDatabaseWrapper, key: str) -> Seen | None:
+        """Read the row and the clock with one statement that locks nothing."""
+
+    @abstractmethod
+    def make(
+        self, connection: BaseDatabaseWrapper, claim: Claim, patience: float | None
+    ) -> IntegrityError | None:
+        """Make the row of a name never seen, or cleaned away: free, and there to be competed for.
+
+        Not with a token: drawn before the row is there it could be older than those of holders
+        in between, whose row was cleaned away again. See `fresh_token`. Returns the error if there
+        is such a row by now.
+        """
+
+    @abstractmethod
+    def swap(self, connection: BaseDatabaseWrapper, seen: Seen, new: Seen, patience: float) -> bool:
+        """Write a row as ``new`` if it is as it was seen; return whether it was."""
 
     @abstractmethod
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
@@ -117,7 +181,7 @@ class TextStatements(Statements):
         return self.dialect.held(lambda sql, given: fetch(connection, sql, given), claim)
 
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        return _update(connection, self.dialect.renew, self.dialect.renewing(claim))
+        return write(connection, self.dialect.renew, self.dialect.renewing(claim)) == 1
 
     def renew_many(
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
@@ -131,7 +195,29 @@ class TextStatements(Statements):
             return {owner for (owner,) in cursor.fetchall()}
 
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
-        return _update(connection, self.dialect.release, self.dialect.parameters(claim))
+        return write(connection, self.dialect.release, self.dialect.parameters(claim)) == 1
+
+    def look(self, connection: BaseDatabaseWrapper, key: str) -> Seen | None:
+        rows = self._select(connection, self.dialect.see, key=key)
+        if not rows:
+            return None
+        digest, name, owner, token, acquired, expires, note, now = rows[0]
+        return Seen(int(now), digest, name, owner, int(token), int(acquired), int(expires), note)
+
+    def make(
+        self, connection: BaseDatabaseWrapper, claim: Claim, patience: float | None
+    ) -> IntegrityError | None:
+        given = {"key": claim.key, "name": readable(claim.name), "fresh": fresh_token()}
+        if patience is None:
+            write(connection, self.dialect.make, given)
+        else:
+            write(connection, self.dialect.make_soon, given | patient(patience))
+        return None
+
+    def swap(self, connection: BaseDatabaseWrapper, seen: Seen, new: Seen, patience: float) -> bool:
+        given = {field: getattr(new, field) for field in FIELDS} | patient(patience)
+        given |= {"seen_token": seen.token, "seen_expires": seen.expires}
+        return write(connection, self.dialect.swap, given) == 1
 
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
         rows = self._select(connection, self.dialect.inspect, key=key)
@@ -187,10 +273,11 @@ class MySQLStatements(TextStatements):
         return self.dialect.refusal(rows) or Refusal()  # freed in between: look again soon
 
 
-def _update(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> bool:
+def write(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> int:
+    """Run a statement and return how many rows it has changed."""
     with cursor_of(connection) as cursor:
         cursor.execute(sql, parameters)
-        return bool(cursor.rowcount == 1)
+        return int(cursor.rowcount)
 
 
 def fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
@@ -198,3 +285,11 @@ def fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any])
     with cursor_of(connection) as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())
+
+
+def fresh_token() -> int:
+    """Return what stands for the token in a row that was never granted.
+
+    Below zero it is no token yet, and random so that it is never seen twice.
+    """
+    return -1 - secrets.randbits(62)

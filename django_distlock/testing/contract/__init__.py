@@ -26,8 +26,8 @@ The parts are numbered as the promises of every backend:
 1 exclusion; 2 only the owner releases or renews (ownership, handing); 3 no orphaned lock, and none
 free too soon (liveness, min_hold); 4 fencing; 5 told when lost; 6 no lost wake-up, 7 no herd and 10
 bounded waits (waiting); 8 nothing left behind (leftovers, interruptions, answers); 9 self-deadlock
-is an error (re-entry); 11 visible and 12 the store's clock (visible). Names, bad inputs, groups,
-leaders, cleaning and flags come on top.
+is an error (re-entry); 11 visible and 12 the store's clock (visible). Shared locks, limits, names,
+bad inputs, groups, leaders, cleaning and flags come on top.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ from .parts import (  # noqa: E402
     Interruptions,
     Leading,
     Leftovers,
+    Limits,
     Liveness,
     MinHold,
     Names,
     Ownership,
     Reentry,
+    Shared,
     Told,
     Visible,
     Waiting,
@@ -74,6 +76,8 @@ class LockBackendContract(
     Handing,
     Liveness,
     MinHold,
+    Shared,
+    Limits,
     Fencing,
     Told,
     Waiting,

@@ -13,11 +13,13 @@ from .inputs import Inputs
 from .interruptions import Interruptions
 from .leading import Leading
 from .leftovers import Leftovers
+from .limits import Limits
 from .liveness import Liveness
 from .min_hold import MinHold
 from .names import Names
 from .ownership import Ownership
 from .reentry import Reentry
+from .shared import Shared
 from .told import Told
 from .visible import Visible
 from .waiting import Waiting
@@ -34,11 +36,13 @@ __all__ = [
     "Interruptions",
     "Leading",
     "Leftovers",
+    "Limits",
     "Liveness",
     "MinHold",
     "Names",
     "Ownership",
     "Reentry",
+    "Shared",
     "Told",
     "Visible",
     "Waiting",

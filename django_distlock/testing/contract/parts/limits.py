@@ -1,0 +1,182 @@
+"""Locks with a limit: never more than so many holders, each with a slot of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .... import InvalidLockError, LeaseLostError, LockTimeoutError, UnsupportedOperationError
+from ...crowds import Crowd, judge_crowd, meet
+from ...processes import Process
+from ...worlds import World
+from ..base import ContractBase, lacks, needs
+
+__all__ = ["Limits"]
+
+
+class Limits(ContractBase):
+    """So many at once, and no more."""
+
+    @needs("supports_limit")
+    async def test_so_many_and_no_more(self, world: World) -> None:
+        """Grant as many slots as there are, each to one; a release frees its own."""
+        actors = [world.actor() for _ in range(4)]
+        name = world.name()
+        lock = self.lock(name, limit=3)
+        leases = [await actor.take(lock) for actor in actors[:3]]
+        assert {lease.slot for lease in leases} == {0, 1, 2}
+        assert await actors[3].acquire(lock, wait=0) is None
+        with pytest.raises(LockTimeoutError) as refused:
+            await actors[3].enter(self.lock(name, limit=3, wait=0.05))
+        assert refused.value.holder is None or "All 3 slots" in str(refused.value)
+        if self.has("shows_holders"):
+            held = await actors[3].held(self.backend(), name)
+            assert {(info.slot, info.limit) for info in held} == {(n, 3) for n in range(3)}
+        await actors[1].release(leases[1])
+        again = await actors[3].take(lock, wait=self.handoff)
+        assert again.slot == leases[1].slot
+        self.newer(again, than=leases[1])
+        await actors[0].release(leases[0])
+        await actors[2].release(leases[2])
+        await actors[3].release(again)
+        assert not await actors[0].locked(lock)
+
+    @needs("supports_limit")
+    async def test_a_waiter_gets_the_slot_that_is_freed(self, world: World) -> None:
+        """Wake who waits, whichever of the holders releases."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        lock = self.lock(world.name(), limit=2)
+        for last in (True, False):
+            one, two = await a.take(lock, wait=self.handoff), await b.take(lock, wait=self.handoff)
+            waiting = c.begin(lock, wait=30)
+            await asyncio.sleep(0.05)
+            holders = [(a, one), (b, two)]
+            actor, lease = holders.pop(1 if last else 0)
+            await actor.release(lease)
+            three = await waiting
+            assert three is not None
+            assert three.slot == lease.slot
+            for actor, lease in [*holders, (c, three)]:
+                await actor.release(lease)
+
+    @needs("supports_limit")
+    async def test_all_name_the_same_limit(self, world: World) -> None:
+        """Refuse another limit than that of the holders at once, and name both."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lease = await a.take(self.lock(name, limit=3))
+        others: list[tuple[dict[str, Any], str]]
+        others = [({"limit": 2}, "limit=2"), ({}, "no limit"), ({"shared": True}, "no limit")]
+        for other, said in others:
+            if "shared" in other and not self.has("supports_shared"):
+                continue
+            with pytest.raises(InvalidLockError, match="limit=3") as caught:
+                await b.acquire(self.lock(name, **other), wait=60)
+            assert said in str(caught.value)
+            with pytest.raises(InvalidLockError, match="limit=3"):
+                await a.acquire(self.lock(name, **other), wait=60)
+        await a.release(lease)
+        for mode in (other for other, _ in others[1:]):
+            if mode and not self.has("supports_shared"):
+                continue
+            lease = await a.take(self.lock(name, **mode), wait=self.handoff)
+            with pytest.raises(InvalidLockError, match="limit=3"):
+                await b.acquire(self.lock(name, limit=3), wait=60)
+            await a.release(lease)
+        await b.release(await b.take(self.lock(name, limit=2), wait=self.handoff))
+
+    @needs("supports_limit")
+    async def test_each_slot_has_a_lease(self, world: World) -> None:
+        """Give the slot of a lease that ran out to another, and renew the others."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        name = world.name()
+        kept = await a.take(self.lock(name, limit=2, ttl=self.kept))
+        short = await b.take(self.lock(name, limit=2, ttl=self.brief, renew=False))
+        within = self.ends_within(self.brief) + 5
+        lease = await c.take(self.lock(name, limit=2), wait=within)
+        assert (lease.slot, short.lost) == (short.slot, True)
+        self.newer(lease, than=short)
+        with pytest.raises(LeaseLostError):
+            await b.renew(short)
+        await a.renew(kept)
+        await a.release(kept)
+        await c.release(lease)
+
+    @needs("supports_limit", "transferable")
+    async def test_a_slot_is_handed_over(self, world: World) -> None:
+        """Detach and attach: the slot goes along."""
+        a, b = world.actor(), world.actor()
+        lock = self.lock(world.name(), limit=2)
+        first = await b.take(lock)
+        lease = await a.take(lock)
+        slot = lease.slot
+        lease = await b.attach(await a.do(lease.detach))
+        assert lease.slot == slot
+        await b.release(lease)
+        await b.release(first)
+
+    @needs("supports_limit", "force_releases", "supports_fencing")
+    async def test_a_slot_is_freed_by_force(self, world: World) -> None:
+        """Free the slot that the token names."""
+        a, b, c = world.actor(), world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name, limit=2)
+        one, two = await a.take(lock), await b.take(lock)
+        info = await c.force(self.backend(), name, two.fencing_token)
+        assert (info.slot, info.limit) == (two.slot, 2)
+        three = await c.take(lock, wait=self.handoff)
+        with pytest.raises(LeaseLostError):
+            await b.release(two)
+        assert three.slot == two.slot
+        for actor, lease in ((a, one), (c, three)):
+            await actor.release(lease)
+
+    @needs("supports_limit")
+    async def test_slots_of_this_process(self, world: World, tmp_path: Path) -> None:
+        """Never let more in than there are slots, by many actors."""
+        crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=8, limit=2)
+        visits = await asyncio.gather(*(meet(world.actor(), crowd, who) for who in range(5)))
+        judge_crowd(chain(*visits), 2, fencing=self.has("supports_fencing"))
+
+    @needs("supports_limit", "processes")
+    async def test_slots_in_processes(self, world: World, tmp_path: Path) -> None:
+        """The same in several processes."""
+        crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=15, limit=2)
+        async with AsyncExitStack() as stack:
+            processes = await asyncio.gather(
+                *(stack.enter_async_context(self.process(world)) for _ in range(3))
+            )
+            visits = await asyncio.gather(
+                *(process.meet(crowd, who) for who, process in enumerate(processes))
+            )
+        judge_crowd(chain(*visits), 2, fencing=self.has("supports_fencing"))
+
+    @needs("supports_limit", "processes")
+    async def test_a_killed_process_frees_its_slot(self, world: World) -> None:
+        """Give the slot of a killed process to a waiter when its ttl is over."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lock = self.lock(name, limit=2)
+        async with Process(world.kind, self.alias) as process:
+            assert await process.acquire(name, ttl=self.kept, wait=10, limit=2) is not None
+            lease = await a.take(lock)
+            await process.kill()
+            within = self.ends_within(self.kept) + self.settles
+            other = await b.take(lock, wait=within)
+            assert other.slot != lease.slot
+            await a.release(lease)
+            await b.release(other)
+
+    @lacks("supports_limit")
+    async def test_it_has_no_limits(self, world: World) -> None:
+        """Say so, before the store is touched."""
+        a = world.actor()
+        lock = self.lock(world.name(), limit=2)
+        with pytest.raises(UnsupportedOperationError, match="limit") as caught:
+            await a.acquire(lock, wait=0)
+        assert (caught.value.name, caught.value.alias) == (lock.name, self.alias)

@@ -1,0 +1,96 @@
+"""Holding a lock that several may hold, and looking who else does, by files in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..handler import locks
+from ..lock import lock
+from .worlds import Actor
+
+__all__ = ["Crowd", "Visit", "judge_crowd", "meet"]
+
+MANY_SECONDS = 60.0
+ALONE, SHARED, SLOT = "alone", "shared", "slot"
+
+
+class Crowd(NamedTuple):
+    """What to do: take the lock ``rounds`` times, with a ``limit``, or shared or alone if it is 0.
+
+    Who holds it has a file in ``folder``.
+    """
+
+    alias: str
+    name: str
+    folder: str
+    rounds: int
+    limit: int
+
+
+class Visit(NamedTuple):
+    """One grant: how it was held, its token, when it was asked for and had, and who else was in."""
+
+    who: int
+    kind: str
+    token: int
+    asked: float
+    had: float
+    others: list[str]
+
+
+async def meet(actor: Actor, crowd: Crowd, who: int) -> list[Visit]:
+    """Carry it out as number ``who``: under the lock show oneself, and look who is there."""
+    folder, chance = Path(crowd.folder), random.Random()  # noqa: S311 - hides nothing
+    visits = []
+    for number in range(crowd.rounds):
+        kind = SLOT if crowd.limit else SHARED if chance.random() < 0.7 else ALONE
+        modes: dict[str, dict[str, Any]]
+        modes = {SLOT: {"limit": crowd.limit}, SHARED: {"shared": True}, ALONE: {}}
+        mode = modes[kind]
+        guard = lock(crowd.name, using=crowd.alias, ttl=MANY_SECONDS, **mode)
+        asked = time.monotonic()
+        lease = await actor.take(guard, wait=MANY_SECONDS)
+        had = time.monotonic()
+        token = lease.fencing_token if locks[crowd.alias].supports_fencing else 0
+        mine = folder / f"{kind if lease.slot is None else lease.slot}-{who}-{number}"
+        mine.touch()
+        await asyncio.sleep(chance.uniform(0, 0.006))
+        others = [each.name for each in folder.iterdir() if each != mine]
+        mine.unlink()
+        await actor.release(lease)
+        visits.append(Visit(who, f"{mine.name.split('-')[0]}", token, asked, had, others))
+        await asyncio.sleep(chance.uniform(0, 0.003))
+    return visits
+
+
+def judge_crowd(visits: Iterable[Visit], limit: int, *, fencing: bool) -> None:
+    """Fail when one met whom it must not, or a token did not rise, or nobody met anybody."""
+    visits = list(visits)
+    for each in visits:
+        kinds = [other.split("-")[0] for other in each.others]
+        wrong = {
+            ALONE: bool(kinds),
+            SHARED: ALONE in kinds,
+        }.get(each.kind, len(kinds) >= limit or each.kind in kinds)
+        if wrong:
+            raise AssertionError(f"{each} must not have met these")
+    if not any(each.others for each in visits):
+        raise AssertionError("nothing was tested: no two held the lock at once")
+    if fencing:
+        _judge_tokens(visits)
+
+
+def _judge_tokens(visits: list[Visit]) -> None:
+    if len({each.token for each in visits}) < len(visits):
+        raise AssertionError("a token was given twice")
+    for each in visits:
+        for later in visits:
+            # Of two that share nothing is promised, nor of two slots.
+            ordered = ALONE in (each.kind, later.kind) or each.kind == later.kind != SHARED
+            if ordered and later.asked > each.had and later.token < each.token:
+                raise AssertionError(f"a lower token was given later: {each}, then {later}")
