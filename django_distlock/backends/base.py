@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 from django.core.checks import CheckMessage
 
@@ -292,10 +292,8 @@ class BaseLockBackend(Calls):
         return await flow.arun(self._force(check_name(name, self.alias), fencing_token))
 
     def _holders_of(self, name: str) -> flow.Flow[list[LockInfo]]:
-        if self.supports_shared or self.supports_limit:
-            return cast("list[LockInfo]", (yield flow.Call(self, "holders", (name,), name)))
-        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
-        return [] if info is None else [info]
+        held: list[LockInfo] = yield flow.Call(self, "holders", (name,), name)
+        return held
 
     def check_forcing(self, name: str) -> None:
         """Raise UnsupportedOperationError where only the holder can free a lock."""
@@ -311,15 +309,19 @@ class BaseLockBackend(Calls):
         self.check_forcing(name)
         if is_pending():
             yield Ask(sweep)
-        held = yield from self._holders_of(name)
-        found = [info for info in held if token is None or info.fencing_token == token]
-        if not found:
-            tokens = ", ".join(str(info.fencing_token) for info in held)
-            now = f"token {tokens} holds it" if held else "it is not held"
+        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
+        if (
+            info is not None
+            and token not in (None, info.fencing_token)
+            and _is_one_of_several(info)
+        ):
+            held = yield from self._holders_of(name)
+            info = next((each for each in held if each.fencing_token == token), info)
+        if info is None or (token is not None and info.fencing_token != token):
+            now = "it is not held" if info is None else f"token {info.fencing_token} holds it"
             raise LockNotHeldError(f"Not released: {now}", name=name, alias=self.alias)
-        info = found[0]
         claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
-        if info.shared or info.limit:
+        if _is_one_of_several(info):
             claim = claim._replace(shared=info.shared, limit=info.limit or 0)
         if not (yield from flow.insist(self, "release", claim)):
             raise LockNotHeldError(
@@ -354,3 +356,7 @@ class BaseLockBackend(Calls):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.alias!r}>"
+
+
+def _is_one_of_several(info: LockInfo) -> bool:
+    return info.shared or info.limit is not None

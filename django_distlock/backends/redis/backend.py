@@ -47,6 +47,7 @@ class RedisBackend(Looking):
     """
 
     queues = fair = notifies = counts_waiters = cleans = native_async = uncancellable = True
+    supports_shared = supports_limit = True
     # With wait=0 the server is asked once, and the claim does not queue.
     min_attempt_timeout = 0.0
     # Until then the mailbox asks for one of each name.

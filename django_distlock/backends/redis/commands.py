@@ -43,9 +43,10 @@ class Script(NamedTuple):
 
 
 @cache
-def load(name: str) -> Script:
-    """Return a script of the ``lua`` folder beside this file."""
-    text = files(__package__).joinpath("lua", f"{name}.lua").read_text()
+def load(*names: str) -> Script:
+    """Return the script that files of the ``lua`` folder beside this one make together."""
+    folder = files(__package__).joinpath("lua")
+    text = "".join(folder.joinpath(f"{name}.lua").read_text() for name in names)
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -40,25 +40,44 @@ class Seen:
     @property
     def held(self) -> bool:
         """Whether it is held."""
-        return self.record is not None and self.record.owner != "" and self.left > 0
+        return self._is_taken and self.left > 0
 
     @property
     def expired(self) -> bool:
-        """Whether the lease ran out without a release."""
-        return self.record is not None and self.record.owner != "" and self.left <= 0
+        """Whether the lease ran out without a release, or the last one of several."""
+        return self._is_taken and self.left <= 0
 
-    def info(self) -> LockInfo:
-        """Return what people are shown."""
+    @property
+    def _is_taken(self) -> bool:
+        record = self.record
+        return record is not None and (record.owner != "" or record.members is not None)
+
+    def infos(self) -> list[LockInfo]:
+        """Return what people are shown, of each holder; of those that live if one does."""
         record = self.record or Record(0)
+        if record.members is None:
+            return [self._info(record, self.left, None)]
+        members = record.members.living(self.now) if self.left > 0 else record.members
+        return [
+            self._info(
+                replace(record, owner=each.owner, token=each.token, note=each.note),
+                (each.expires - self.now) // 1000,
+                each.slot,
+            )
+            for each in members.all
+        ]
+
+    def _info(self, record: Record, left: int, slot: int | None) -> LockInfo:
         return noted(
             record.note,
             name=unreadable(record.name),
             fencing_token=record.token,
             # The token is drawn from the clock at the grant, unless the clock was turned back.
             acquired_at=_EPOCH + timedelta(microseconds=min(record.token, self.now)),
-            expires_at=_EPOCH + timedelta(microseconds=self.now, milliseconds=self.left),
+            expires_at=_EPOCH + timedelta(microseconds=self.now, milliseconds=left),
             waiters=self.waiters,
             owner=record.owner,
+            slot=slot,
         )
 
 
@@ -138,17 +157,27 @@ class Looking(BaseLockBackend):
     _way: Scripted | Watched
 
     def inspect(self, name: str) -> LockInfo | None:
-        key = self.key(name)
-        where = [(int(key[:2], 16) % TAGS, digest_of(key))]
-        (seen,) = self._clients.converse(self._look(where), self.command_timeout)
-        return seen.info() if seen.held else None
+        held = self.holders(name)
+        return held[0] if held else None
 
     async def ainspect(self, name: str) -> LockInfo | None:
         """Inspect as `inspect`, on the event loop."""
+        held = await self.aholders(name)
+        return held[0] if held else None
+
+    def holders(self, name: str) -> list[LockInfo]:
+        (seen,) = self._clients.converse(self._look(self._where(name)), self.command_timeout)
+        return seen.infos() if seen.held else []
+
+    async def aholders(self, name: str) -> list[LockInfo]:
+        """Return as `holders`, on the event loop."""
+        look = self._look(self._where(name))
+        (seen,) = await self._aclients.converse(look, self.command_timeout)
+        return seen.infos() if seen.held else []
+
+    def _where(self, name: str) -> list[tuple[int, bytes]]:
         key = self.key(name)
-        where = [(int(key[:2], 16) % TAGS, digest_of(key))]
-        (seen,) = await self._aclients.converse(self._look(where), self.command_timeout)
-        return seen.info() if seen.held else None
+        return [(int(key[:2], 16) % TAGS, digest_of(key))]
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         return self._infos(prefix, lambda seen: seen.held)
@@ -169,8 +198,7 @@ class Looking(BaseLockBackend):
             told.update(digest for _, digest in names)
             for start in range(0, len(names), BATCH):
                 for seen in self._seen(names[start : start + BATCH]):
-                    if wanted(seen):
-                        info = seen.info()
+                    for info in seen.infos() if wanted(seen) else ():
                         mine = digest_of(key_of(self.conf.prefix, info.name)) == seen.digest
                         if mine and info.name.startswith(prefix):
                             yield info
@@ -198,7 +226,7 @@ class Looking(BaseLockBackend):
             idle = [
                 seen.digest
                 for seen in self._seen([(tag, digest) for digest in digests])
-                if seen.record is None or not seen.record.owner or seen.left <= -older
+                if not (seen.held or seen.expired) or seen.left <= -older
             ]
             looked_at += len(digests)
             removed += len(idle) if policy.dry_run else self._forget(tag, idle, older)

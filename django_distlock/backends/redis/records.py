@@ -1,4 +1,4 @@
-"""A record in Redis: how it is written and read, as acquire.lua has it, in few bytes.
+"""A record in Redis: how it is written and read, as holders.lua has it, in few bytes.
 
 A record is what most of a held lock's memory is taken by, so the owner is written in base64, and
 what the notes have in common in one character for each piece.
@@ -11,6 +11,7 @@ import functools
 import re
 from dataclasses import dataclass
 
+from ...core.members import Members
 from ...core.names import readable
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "long_note",
     "long_owner",
     "read",
+    "several_record",
     "short_note",
     "short_owner",
     "words_of",
@@ -48,6 +50,7 @@ _PIECES = (
 _AS_IT_IS = "\x08"  # what a note begins with that is not such JSON
 
 _HELD = re.compile(r"[-+](\d{16})(\d{9})([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
+_SEVERAL = re.compile(r"\*(\d{16})(\d{9})([^\n]*)\n(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,12 @@ class Record:
     note: str = ""
     queued: bool = False
     """Whether others may stand in its queue."""
+    members: Members | None = None
+    """The holders, where several may hold it; there is no owner then."""
 
 
 def read(record: bytes | None) -> Record | None:
-    """Read a record as acquire.lua writes it; what is none of ours is no record."""
+    """Read a record as holders.lua writes it; what is none of ours is no record."""
     if record is None:
         return None
     text = record.decode("ascii", "replace")
@@ -79,6 +84,14 @@ def read(record: bytes | None) -> Record | None:
             long_note(note),
             text[0] == "+",
         )
+    if (found := _SEVERAL.fullmatch(text)) and (members := Members.loads(found[4])) is not None:
+        all_of = tuple(
+            each._replace(owner=long_owner(each.owner), note=long_note(each.note))
+            for each in members.all
+        )
+        members = members._replace(all=all_of)
+        token, retention = int(found[1]), int(found[2]) * 1000
+        return Record(token, retention, "", found[3], "", True, members)
     return Record(int(text)) if text.isascii() and text.isdigit() else None
 
 
@@ -90,6 +103,19 @@ def kept(retention: int) -> str:
 def held_record(token: int, retention: int, owner: str, words: str) -> str:
     """Return the record of a name that is held and has no queue."""
     return f"-{token:016d}{kept(retention)}{short_owner(owner).decode()}\n{words}"
+
+
+def several_record(token: int, retention: int, name: str, members: Members) -> str:
+    """Return the record of a name that several hold."""
+    short = tuple(
+        each._replace(
+            owner=short_owner(each.owner).decode("utf-8", "surrogatepass"),
+            note=short_note(each.note),
+        )
+        for each in members.all
+    )
+    text = members._replace(all=short).dumps()
+    return f"*{token:016d}{kept(retention)}{readable(name)}\n{text}"
 
 
 def words_of(name: str, note: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk, load, run, run_all
 from .keys import index_of, keys_of, record_of, tag_of
-from .records import kept, long_note, short_owner, words_of
+from .records import kept, long_note, short_note, short_owner, words_of
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 
@@ -46,9 +46,9 @@ class Scripted:
         self._one_server = one_server
         self._retention = ms(math.ceil(retention))
         self._kept = kept(self._retention)
-        self._acquire = load("acquire")
-        self._release = load("release")
-        self._renew = load("renew")
+        self._acquire = load("holders", "acquire")
+        self._release = load("holders", "release")
+        self._renew = load("holders", "renew")
         self._clean = load("clean")
         self._trip = 0.0  # seconds of a round trip, where they were measured
         self._presence, self._grant = _PRESENCE, _GRANT
@@ -75,11 +75,12 @@ class Scripted:
 
     def acquire_at_once(self, claim: Claim, home: bytes) -> bytes:
         """Return the one command of `acquire`, packed, for a server that knows the script."""
+        life, queues = self._life(claim.ttl), int(home != b"")
         return b"%b%b%b%b" % (
-            _head(self._acquire.sha, 8, self._base, claim.key),
+            _head(self._acquire.sha, 9, self._base, claim.key),
             _owner(claim.owner),
             _note(claim.name, claim.note),
-            _rest(self._life(claim.ttl), self._kept, int(home != b""), _PRESENCE, _GRANT, home),
+            _rest(life, self._kept, queues, _PRESENCE, _GRANT, home, mode_of(claim)),
         )
 
     def _to_acquire(
@@ -95,6 +96,7 @@ class Scripted:
             self._presence,
             self._grant,
             home,
+            mode_of(claim),
         )
 
     def _life(self, ttl: float) -> int:
@@ -104,9 +106,11 @@ class Scripted:
         """Return what an answer of `acquire` means."""
         if isinstance(answer, int):
             return Grant(answer, claim.ttl)
-        left, note, queued = answer
+        if len(answer) == 2:
+            return Grant(answer[0], claim.ttl, slot=answer[1])
+        left, note, queued, *other = answer
         note = long_note(note.decode("ascii", "replace"))
-        return Refusal(max(left, 0) / 1000, note, queued == 1)
+        return Refusal(max(left, 0) / 1000, note, queued == 1, *other)
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Hand the name over, or free it; or withdraw."""
@@ -149,9 +153,10 @@ class Scripted:
         return [claim.owner in ours for claim in claims]
 
     def _to_renew(self, claims: Sequence[Claim]) -> tuple[list[bytes], list[Any]]:
-        args: list[Any] = []
+        args: list[Any] = [self._grant]
         for claim in claims:
-            args += short_owner(claim.owner), ms(claim.ttl)
+            note = short_note(claim.note) if claim.shared else ""
+            args += short_owner(claim.owner), ms(claim.ttl), note
         return [record_of(self._base, claim.key) for claim in claims], args
 
     def forget(self, tag: int, digests: Sequence[bytes], older: int) -> Talk[int]:
@@ -190,6 +195,13 @@ class Scripted:
         """Return the next attempt of a claim that is queued; nothing if it has withdrawn since."""
         keys, args = self._to_acquire(claim, home, go_on=True)
         return ("EVALSHA", self._acquire.sha, len(keys), *keys, *args)
+
+
+def mode_of(claim: Claim) -> str:
+    """Return how a claim wants to hold its name, as holders.lua has it."""
+    if claim.shared:
+        return "s"
+    return str(claim.limit) if claim.limit else "x"
 
 
 def _words(*words: bytes | str | int) -> bytes:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from ...core.members import Member, Members
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk
 from .keys import Keys, index_of, keys_of
-from .records import Record, held_record, read, words_of
+from .records import Record, held_record, read, several_record, words_of
 from .scripts import PRESENCE, ms
 
 __all__ = ["Watched"]
@@ -49,10 +51,24 @@ class Watched:
 
         def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
             if record is not None and record.owner not in ("", claim.owner) and left > 0:
-                return Refusal(left / 1000, record.note, queue=True)
+                other = 0 if claim.limit else None
+                return Refusal(left / 1000, record.note, other is None, other)
             token = 0 if record is None else record.token
             if record is None or record.owner != claim.owner:
                 token = max(token + 1, now)
+            members = _members_of(record, now)
+            if not claim.is_exclusive:
+                joined = members.joined(claim, now, token)
+                if isinstance(joined, Refusal):
+                    return replace(joined, queue=joined.other_limit is None)
+                mine = joined.of(claim.owner) or joined.all[-1]
+                grant = Grant(mine.token, claim.ttl, slot=mine.slot)
+                return grant, self._several(keys, claim, joined, token, now)
+            if (refusal := members.refusal(claim, now)) is not None:
+                told = replace(refusal, queue=refusal.other_limit is None)
+                if (wanted := members.awaited(claim, now)) is None:
+                    return told
+                return told, self._several(keys, claim, wanted, token, now)
             words = words_of(claim.name, claim.note)
             held = held_record(token, self._retention, claim.owner, words)
             life = ms(claim.ttl) + self._retention
@@ -62,6 +78,22 @@ class Watched:
             ]
 
         return self._change(keys, decide)
+
+    def _several(
+        self, keys: Keys, claim: Claim, members: Members, token: int, now: int
+    ) -> list[Command]:
+        """Return the commands that write who holds a name that several hold; free it if nobody."""
+        if not members.all and members.wanted <= now:
+            return self._free(keys, token)
+        record = several_record(token, self._retention, claim.name, members)
+        life = max(0, -(-(members.ends() - now) // 1000)) + self._retention
+        return [("SET", keys.record, record, "PX", life), ("SADD", keys.index, keys.digest)]
+
+    def _free(self, keys: Keys, token: int) -> list[Command]:
+        return [
+            ("SREM", keys.index, keys.digest),
+            ("SET", keys.record, str(token), "PX", self._retention),
+        ]
 
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
         """Return what an answer of `acquire` means: itself."""
@@ -77,19 +109,23 @@ class Watched:
         hints = self.address(claim)
 
         def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
-            if record is None or record.owner != claim.owner:
+            if record is None:
                 return False
-            commands: list[Command] = [
-                ("SREM", keys.index, keys.digest),
-                ("SET", keys.record, str(record.token), "PX", self._retention),
-            ]
+            held, members = left > 0, _members_of(record, now)
+            if record.owner == claim.owner:
+                commands = self._free(keys, record.token)
+            elif members.of(claim.owner) is not None:
+                held, members = True, members.without(claim.owner)
+                commands = self._several(keys, claim, members, record.token, now)
+            else:
+                return False
             if waiting:
                 commands += [
                     ("DEL", hints),
                     ("RPUSH", hints, b"1"),
                     ("PEXPIRE", hints, HINT),
                 ]
-            return left > 0, commands
+            return held, commands
 
         released = yield from self._change(keys, decide)
         return bool(released)
@@ -105,7 +141,17 @@ class Watched:
         keys = self.keys(claim)
 
         def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
-            if record is None or record.owner != claim.owner or left <= 0:
+            if record is None or left <= 0:
+                return False
+            members = _members_of(record, now)
+            if record.owner == claim.owner and claim.shared:
+                until = now + left * 1000
+                alone = Member(claim.owner, record.token, record.token, until, None, claim.note)
+                members = Members(all=(alone,))
+            if members.of(claim.owner) is not None:
+                renewed = members.renewed(claim, now)
+                return True, self._several(keys, claim, renewed, record.token, now)
+            if record.owner != claim.owner:
                 return False
             return True, [("PEXPIRE", keys.record, ms(claim.ttl) + record.retention)]
 
@@ -123,7 +169,7 @@ class Watched:
             def decide(
                 record: Record | None, left: int, now: int, waiting: bool, keys: Keys = keys
             ) -> Any:
-                if record is not None and record.owner and left > -older:
+                if record is not None and (record.owner or record.members) and left > -older:
                     return 0
                 return 1, [("SREM", keys.index, keys.digest)]
 
@@ -194,6 +240,13 @@ class Watched:
                 _raise_first(done)
                 return answer
         raise WatchError(f"others wrote the record each of {TRIES} times that it was read")
+
+
+def _members_of(record: Record | None, now: int) -> Members:
+    """Return the living holders of a name that several hold."""
+    if record is None or record.members is None:
+        return Members()
+    return record.members.living(now)
 
 
 def _raise_first(answers: Sequence[Any]) -> None:

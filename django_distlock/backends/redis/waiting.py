@@ -195,7 +195,8 @@ class Mailbox:
             return
         meant = self._way.understand(waiter.claim, answer)
         if isinstance(meant, Grant):
-            waiter.tell(Grant(meant.fencing_token, meant.valid_for - (self._clock() - sent)))
+            passed = self._clock() - sent
+            waiter.tell(meant._replace(valid_for=meant.valid_for - passed))
         elif meant.queue:
             self._asked[waiter.claim.key] = self._clock()
         elif waiter.answer is None and self._waiters.get(waiter.claim.owner) is waiter:

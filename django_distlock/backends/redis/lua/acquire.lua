@@ -3,113 +3,98 @@
 -- KEYS  1 the record of the name, 2 the index of its tag, 3 its queue
 -- ARGV  1 owner  2 the name, "\n", the note  3 ttl and retention together, in ms
 --       4 the retention in s, of 9 digits  5 "1" to queue, "2" to go on if still queued
---       6 presence and 7 short grant, in ms  8 the key of the claim's mailbox
+--       6 presence and 7 short grant, in ms  8 the key of the claim's mailbox  9 the mode
 --
--- A record is "1234567890123456" when the name is free: the last token. When it is held it is
--- "-1234567890123456000604800owner\nname\nnote": the token (16), the retention in s (9) and who holds
--- it, with "+" for "-" when others may be queued. It lives for the ttl and the retention together,
--- so that the token outlives the lease; what is left of the lease is the record's ttl less the
--- retention. Each waiter has a key "a:" that names its mailbox, a list of the owners that are next;
--- its process is alive while the key of the mailbox with "p" exists. The other keys share the
--- record's hash tag; their names begin as that of the index
--- does, and the record's own ends with the digest that the index has of it.
---
--- Returns the token when granted, else {ms that the holder has left, its note, queued or not}.
+-- Returns the token when granted, or {the token, the slot}; else {ms that the holder has left, its
+-- note, queued or not}, and the holders' limit where that is another one than ours, 0 for none.
 
-local call, owner = redis.call, ARGV[1]
+local owner, mode = ARGV[1], ARGV[9]
 local record = call('GET', KEYS[1])
-local token, sign = 0, '-'
 
--- Write who holds the name from now on, with the next token.
-local function write(to, ms, kept, words)
+if mode == 'x' and ARGV[5] ~= '2' and (not record or tonumber(record)) then
+    -- Free, as most are.
     local time = call('TIME')
-    local clock = time[1] * 1000000 + time[2]
-    local digits
-    if token < clock then
-        token, digits = clock, time[1] .. string.sub('00000' .. time[2], -6)
+    local clock, last, text = time[1] * 1000000 + time[2], tonumber(record or 0), nil
+    if last < clock then
+        last, text = clock, time[1] .. string.sub('00000' .. time[2], -6)
     else
-        token = token + 1
+        last = last + 1
     end
-    if not digits or #digits ~= 16 then  -- a clock that was never set has fewer
-        digits = string.format('%016.0f', token)
+    if not text or #text ~= 16 then  -- a clock that was never set has fewer
+        text = digits(last)
     end
-    call('SET', KEYS[1], sign .. digits .. kept .. to .. '\n' .. words, 'PX', ms)
-    return token
+    call('SET', KEYS[1], '-' .. text .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
+    call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
+    return last
 end
 
-if ARGV[5] == '2' then
+local now = micros()
+local state = read(KEYS[1], record, now, owner)
+if not state then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' holds no record of a lock')
+end
+local presence = state.base .. 'a:' .. owner
+local mine, number = find(state, owner)
+if ARGV[5] == '2' and not mine and call('EXISTS', presence) == 0 then
     -- Sent along with a wait, and late: whoever has withdrawn meanwhile must get nothing by it.
-    local known = call('EXISTS', string.sub(KEYS[2], 1, -2) .. 'a:' .. owner) == 1
-    if not known and not (record and string.sub(record, 27, 27 + #owner) == owner .. '\n') then
-        return {0, '', 0}
+    return {0, '', 0}
+end
+local lasts = (ARGV[3] - ARGV[4] * 1000) * 1000
+if mine and mine[UNTIL] <= now and state.queued then
+    table.remove(state.all, number)  -- it ran out, and others wait
+    mine = nil
+end
+if not mine and state.queued and (state.mode ~= 'x' or #state.all == 0) then
+    hand_on(state, now, ARGV[7], owner, mode)
+    mine = find(state, owner)
+end
+if not mine and fits(state, mode) and (not state.queued or call('LLEN', state.queue) == 0) then
+    mine = enter(state, mode, owner, '', now, lasts)
+end
+local name, note = string.match(ARGV[2], '^([^\n]*)\n(.*)$')
+if mine then
+    -- Perhaps asked again, or what was handed over: the same token, and the whole ttl.
+    mine[UNTIL], mine[NOTE], state.name = now + lasts, note, name
+    if state.queued then
+        call('DEL', presence)
+        state.queued = call('EXISTS', state.queue) == 1
+    end
+    write(state, now, ARGV[4])
+    local slot = tonumber(mine[SLOT])
+    if slot then
+        return {mine[TOKEN], slot}
+    end
+    return mine[TOKEN]
+end
+
+local first, other = state.all[1], is_other(state, mode)
+local left = 0
+for _, each in ipairs(state.all) do
+    local rest = math.ceil((each[UNTIL] - now) / 1000)
+    if left == 0 or tonumber(mode) and rest < left or not tonumber(mode) and rest > left then
+        left = rest
     end
 end
-if record then
-    token = tonumber(record)
+if state.changed then
+    state.name = state.name or name
+    write(state, now, ARGV[4])
 end
-if not token then
-    local flag, last, kept =
-        string.sub(record, 1, 1), string.sub(record, 2, 17), string.sub(record, 18, 26)
-    token = tonumber(last)
-    if not token or not tonumber(kept) or flag ~= '-' and flag ~= '+' then
-        return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' holds no record of a lock')
-    end
-    local left = call('PTTL', KEYS[1]) - kept * 1000
-    local base = string.sub(KEYS[2], 1, -2)
-    if (left > 0 or flag == '-') and string.sub(record, 27, 27 + #owner) == owner .. '\n' then
-        -- Asked again, or what was handed over to me: the same token, and the whole ttl.
-        call('SET', KEYS[1], flag .. last .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
-        call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
-        if flag == '+' then
-            call('DEL', base .. 'a:' .. owner)
-        end
-        return token
-    end
-    local name, note = string.match(record, '^[^\n]*\n([^\n]*)\n(.*)$', 27)
-    if not name then
-        return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' holds no record of a lock')
-    end
-    if left <= 0 and flag == '+' then
-        -- The holder is gone, and others wait: the first of those who still live is next.
-        local heir, home = call('LPOP', KEYS[3])
-        while heir do
-            home = call('GET', base .. 'a:' .. heir)
-            call('DEL', base .. 'a:' .. heir)
-            if heir == owner or home and call('EXISTS', home .. 'p') == 1 then
-                break
-            end
-            heir = call('LPOP', KEYS[3])
-        end
-        if heir then
-            sign = '+'
-        end
-        if heir and heir ~= owner then
-            left, note = tonumber(ARGV[7]), ''
-            write(heir, left + ARGV[4] * 1000, ARGV[4], name .. '\n')
-            call('RPUSH', home, heir)
-            call('PEXPIRE', home, left)
-            flag = '+'
-        end
-    end
-    if left > 0 then
-        if ARGV[5] == '0' then
-            return {left, note, 0}
-        end
-        local presence = base .. 'a:' .. owner
-        if call('EXISTS', presence) == 0 then
-            call('LREM', KEYS[3], 0, owner)
-            call('RPUSH', KEYS[3], owner)
-            if flag == '-' then
-                call('SETRANGE', KEYS[1], 0, '+')
-            end
-        end
-        -- A waiter asks far more often than this; those of crashed processes expire.
-        call('SET', presence, ARGV[8], 'PX', 40 * ARGV[6])
-        call('PEXPIRE', KEYS[3], 40 * ARGV[6])
-        call('SET', ARGV[8] .. 'p', 1, 'PX', ARGV[6])
-        return {left, note, 1}
+if other then
+    return {left, first[NOTE], 0, tonumber(state.mode) or 0}
+end
+local said = first and first[NOTE] or ''
+if ARGV[5] == '0' then
+    return {left, said, 0}
+end
+if call('EXISTS', presence) == 0 then
+    call('LREM', state.queue, 0, owner)
+    call('RPUSH', state.queue, owner)
+    if state.mode == 'x' and not state.queued then
+        call('SETRANGE', KEYS[1], 0, '+')
     end
 end
-write(owner, ARGV[3], ARGV[4], ARGV[2])
-call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
-return token
+-- A waiter asks far more often than this; those of crashed processes expire.
+call('SET', presence, mode .. ':' .. ARGV[8], 'PX', 40 * ARGV[6])
+call('PEXPIRE', state.queue, 40 * ARGV[6])
+call('SET', ARGV[8] .. 'p', 1, 'PX', ARGV[6])
+return {left, said, 1}
