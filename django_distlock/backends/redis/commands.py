@@ -42,11 +42,15 @@ class Script(NamedTuple):
     sha: str
 
 
+_INCLUDE = "-- include holders.lua\n"
+
+
 @cache
-def load(*names: str) -> Script:
-    """Return the script that files of the ``lua`` folder beside this one make together."""
+def load(name: str) -> Script:
+    """Return a script of the ``lua`` folder beside this file, with what it includes."""
     folder = files(__package__).joinpath("lua")
-    text = "".join(folder.joinpath(f"{name}.lua").read_text() for name in names)
+    head, include, rest = folder.joinpath(f"{name}.lua").read_text().partition(_INCLUDE)
+    text = head + folder.joinpath("holders.lua").read_text() + rest if include else head
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -46,9 +46,9 @@ class Scripted:
         self._one_server = one_server
         self._retention = ms(math.ceil(retention))
         self._kept = kept(self._retention)
-        self._acquire = load("holders", "acquire")
-        self._release = load("holders", "release")
-        self._renew = load("holders", "renew")
+        self._acquire = load("acquire")
+        self._release = load("release")
+        self._renew = load("renew")
         self._clean = load("clean")
         self._trip = 0.0  # seconds of a round trip, where they were measured
         self._presence, self._grant = _PRESENCE, _GRANT

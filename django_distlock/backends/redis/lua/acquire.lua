@@ -8,7 +8,7 @@
 -- Returns the token when granted, or {the token, the slot}; else {ms that the holder has left, its
 -- note, queued or not}, and the holders' limit where that is another one than ours, 0 for none.
 
-local owner, mode = ARGV[1], ARGV[9]
+local call, owner, mode = redis.call, ARGV[1], ARGV[9]
 local record = call('GET', KEYS[1])
 
 if mode == 'x' and ARGV[5] ~= '2' and (not record or tonumber(record)) then
@@ -21,12 +21,14 @@ if mode == 'x' and ARGV[5] ~= '2' and (not record or tonumber(record)) then
         last = last + 1
     end
     if not text or #text ~= 16 then  -- a clock that was never set has fewer
-        text = digits(last)
+        text = string.format('%016.0f', last)
     end
     call('SET', KEYS[1], '-' .. text .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
     call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
     return last
 end
+
+-- include holders.lua
 
 local now = micros()
 local state = read(KEYS[1], record, now, owner)

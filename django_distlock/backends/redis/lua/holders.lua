@@ -1,4 +1,5 @@
--- Who holds a name, and who is next: what the other scripts begin with.
+-- Who holds a name, and who is next: what the other scripts include, after what is done for most
+-- names, which need none of it.
 --
 -- A record is "1234567890123456" when the name is free: the last token. When one holds it alone it
 -- is "-1234567890123456000604800owner\nname\nnote": the token (16), the retention in s (9) and who

@@ -8,7 +8,7 @@
 --
 -- Returns 1 when the owner held it, else 0.
 
-local owner = ARGV[1]
+local call, owner = redis.call, ARGV[1]
 local record = call('GET', KEYS[1])
 if record and string.sub(record, 1, 1) == '-' and string.sub(record, 27, 27 + #owner) == owner .. '\n' then
     -- Held alone, and nobody waits, as most are.
@@ -19,6 +19,8 @@ if record and string.sub(record, 1, 1) == '-' and string.sub(record, 27, 27 + #o
     call('SREM', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
     return lasted and 1 or 0
 end
+
+-- include holders.lua
 
 local now = micros()
 local state = read(KEYS[1], record, now, owner)

@@ -7,6 +7,8 @@
 --
 -- Returns 1 or 0 for each of them.
 
+-- include holders.lua
+
 local answers = {}
 for number, key in ipairs(KEYS) do
     local record = call('GET', key)
