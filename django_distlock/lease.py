@@ -167,7 +167,7 @@ class Lease:
             raise self._hold.lost_error()
 
     def downgrade(self) -> None:
-        """Share a lock from now on that was held alone; nobody else holds it in between.
+        """Share a lock from now on that was held alone; no other holds it alone in between.
 
         Those who wait to share it get it now. The lease makes no fenced writes any more. Raises
         LockNotHeldError when it is shared already, has a limit, was taken more than once or is part

@@ -176,6 +176,8 @@ def flags(*_: str) -> str:
         ("`transferable`", lambda b: _yes(b.transferable)),
         ("`shows_holders`", lambda b: _yes(b.shows_holders)),
         ("`force_releases`", lambda b: _yes(b.force_releases)),
+        ("`supports_shared`", lambda b: _yes(b.supports_shared)),
+        ("`supports_limit`", lambda b: _yes(b.supports_limit)),
         ("`queues`", lambda b: _yes(b.queues)),
         ("`min_attempt_timeout` (s)", lambda b: f"{b.min_attempt_timeout:g}"),
         ("`queue_limit` (s)", lambda b: f"{b.queue_limit:g}"),

@@ -241,6 +241,7 @@ class Row:
         self.technique = entry.technique
         self.releasable = entry.releasable
         self.name = shown(info.name, NAME)
+        self.mode = _mode(info)
         self.host = shown(holder.host or "?", 60)
         self.pid = holder.pid
         self.doer = shown(doer_of(holder), 60)
@@ -298,6 +299,7 @@ def facts(entry: Entry, now: datetime) -> list[tuple[str, str]]:
         since = f"{duration(age)} ({localtime(info.acquired_at).isoformat(' ', 'seconds')})"
     known = [
         (_("Lock"), shown(info.name, 10_000)),
+        (_("Held by several"), _mode(info)),
         (_("Alias"), f"{entry.alias} ({entry.technique})"),
         (_("Host"), shown(holder.host) or "?"),
         (_("Process"), str(holder.pid or "?")),
@@ -321,6 +323,14 @@ def _line(info: LockInfo) -> str:
     if info.waiters is None:
         return ""
     return "\n".join((str(info.waiters), *(shown(str(each), 200) for each in info.waiting)))
+
+
+def _mode(info: LockInfo) -> str:
+    """Return how a lock is held that several may hold; empty for all others."""
+    if info.limit is not None:
+        slot = "?" if info.slot is None else info.slot
+        return _("slot %(slot)s, limit %(limit)s") % {"slot": slot, "limit": info.limit}
+    return _("shared") if info.shared else ""
 
 
 def _at_least(info: LockInfo, now: datetime) -> str:

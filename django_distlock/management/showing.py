@@ -31,13 +31,20 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 def _row(alias: str, info: LockInfo, now: datetime) -> tuple[str, ...]:
     return (
         alias,
-        shown(info.name, NAME),
+        shown(info.name, NAME) + (f" ({mode})" if (mode := _mode(info)) else ""),
         str(replace(info.holder, site="")),
         "-" if (age := info.age(now)) is None else duration(age),
         "-" if info.expires_at is None else _left(info, info.expires_at, now),
         "-" if info.fencing_token is None else str(info.fencing_token),
         "-" if info.waiters is None else str(info.waiters),
     )
+
+
+def _mode(info: LockInfo) -> str:
+    """Return how a lock is held that several may hold."""
+    if info.limit is not None:
+        return f"slot {'?' if info.slot is None else info.slot}, limit {info.limit}"
+    return "shared" if info.shared else ""
 
 
 def _left(info: LockInfo, expires: datetime, now: datetime) -> str:
@@ -52,6 +59,7 @@ def as_block(alias: str, info: LockInfo, now: datetime) -> str:
     facts = {
         "alias": alias,
         "name": shown(info.name, 10_000),
+        "held": _mode(info),
         "host": shown(holder.host) or "?",
         "pid": str(holder.pid or "?"),
         "thread": shown(holder.thread),
@@ -90,6 +98,9 @@ def as_json(alias: str, info: LockInfo) -> dict[str, Any]:
         "acquired_at": info.acquired_at and info.acquired_at.isoformat(),
         "expires_at": info.expires_at and info.expires_at.isoformat(),
         "held_until": (until := info.held_until()) and until.isoformat(),
+        "shared": info.shared,
+        "limit": info.limit,
+        "slot": info.slot,
         "waiters": info.waiters,
         "waiting": [asdict(each) for each in info.waiting],
         "metadata": dict(info.metadata),

@@ -69,7 +69,7 @@ async def meet(actor: Actor, crowd: Crowd, who: int) -> list[Visit]:
 
 
 def judge_crowd(visits: Iterable[Visit], limit: int, *, fencing: bool) -> None:
-    """Fail when one met whom it must not, or a token did not rise, or nobody met anybody."""
+    """Fail when one met whom it must not, or a token did not rise, or no two met."""
     visits = list(visits)
     for each in visits:
         kinds = [other.split("-")[0] for other in each.others]

@@ -320,6 +320,8 @@ def locked_view(
     reentrant: bool | Unset = UNSET,
     max_hold: Wait = UNSET,
     min_hold: Duration | None = None,
+    shared: bool = False,
+    limit: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     methods: Collection[str] | None = None,
     on_contention: OnContention = 409,
@@ -379,6 +381,8 @@ def locked_view(
         reentrant=reentrant,
         max_hold=max_hold,
         min_hold=min_hold,
+        shared=shared,
+        limit=limit,
         metadata=metadata,
     )
     return LockedView(

@@ -118,6 +118,7 @@ def test_the_list_as_json(store: str, prefix: str) -> None:
     assert info.pop("waiters") in (0, None)
     assert info.pop("waiting") == []
     assert info.pop("held_until") is None
+    assert [info.pop(each) for each in ("shared", "limit", "slot")] == [False, None, None]
     assert info == {
         "alias": store,
         "name": f"{prefix}:\n",

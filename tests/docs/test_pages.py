@@ -1,4 +1,4 @@
-"""Links resolve, commands exist, every page is found, and what is planned is not promised."""
+"""Links resolve, commands exist, and every page is found."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from django.core.management import get_commands
 
 from django_distlock.core.documentation import SITE
 from tests.docs.pages import ROOT, Block, Page, pages
-
-PLANNED = re.compile(r"\b(semaphores?)\b", re.I)
-PLANNED_HERE = ("not yet", "not here yet", "dependencies", "what no backend promises", "backends")
-"""Headings under which the things to come may be named."""
 
 BUILT_IN = {".", "echo", "kill", "until", "wait", "time", "cd"}
 
@@ -62,17 +58,6 @@ def test_the_index_leads_to_every_page() -> None:
     named = {(index.path.parent / target).resolve() for _, target in index.links()}
     written = {page.path for page in pages() if page.path.is_relative_to(ROOT / "docs")}
     assert written - {index.path} == named
-
-
-@every_page
-def test_what_is_planned_is_not_promised(page: Page) -> None:
-    """Name what does not exist yet only where the reader is told so."""
-    heading = ""
-    for line, text in page.prose():
-        if text.startswith("#"):
-            heading = text.strip("# ").lower()
-        if not any(allowed in heading for allowed in PLANNED_HERE):
-            assert not PLANNED.search(text), f"{page}:{line}: {text}"
 
 
 @pytest.mark.parametrize("page", [*pages(), *BESIDE], ids=str)

@@ -151,7 +151,7 @@ def test_the_label_goes_with_a_detached_lease(backend: UnitBackend) -> None:
     assert lease is not None
     handle = json.loads(lease.detach())
     with pytest.raises(InvalidLockError, match="no handle"):
-        Lease.attach(json.dumps([*handle[:-2], 7, handle[-1]]))
+        Lease.attach(json.dumps([*handle[:-5], 7, *handle[-4:]]))
     taken = Lease.attach(json.dumps(handle))
     assert taken._hold.label == "some"
     taken.release()

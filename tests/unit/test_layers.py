@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"core.values"},
     {"exceptions", "core.clock", "signals", "core.backoff", "core.loops"},
     {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},
-    {"core.registry"},
+    {"core.registry", "core.members"},
     {"core.calls", "conf", "transactions", "core.cleaning", "fencing.fields"},
     {"http"},
     {"backends", "backends.base"},
@@ -70,6 +70,7 @@ FOLDERS = {"core", "fencing"}
 PURE = {
     "core.text", "core.backoff", "core.values", "core.loops", "core.clock",
     "core.flow", "core.durations", "core.names", "core.cleaning", "core.documentation",
+    "core.members",
 }  # fmt: skip
 """No Django: values, and algorithms that are told everything."""
 

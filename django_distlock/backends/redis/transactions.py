@@ -82,7 +82,7 @@ class Watched:
     def _several(
         self, keys: Keys, claim: Claim, members: Members, token: int, now: int
     ) -> list[Command]:
-        """Return the commands that write who holds a name that several hold; free it if nobody."""
+        """Return the commands that write who holds a name that several hold; or free it."""
         if not members.all and members.wanted <= now:
             return self._free(keys, token)
         record = several_record(token, self._retention, claim.name, members)

@@ -16,7 +16,7 @@ __all__ = ["check_options"]
 OURS = (
     *("using", "ttl", "wait", "renew", "max_hold", "metadata", "on_contention", "default"),
     *("contention_retries", "countdown", "min_hold", "once", "unique_on", "queue_ttl"),
-    *("on_duplicate",),
+    *("on_duplicate", "shared", "limit"),
 )
 FOREIGN = {
     "reentrant": "a task takes its lock once",
@@ -68,6 +68,9 @@ def check_options(
     for option, (met, what) in needs.items():
         if given[option] is not None and not met:
             raise refuse(f"{option} does nothing here: it needs {what}")
+    for option in ("shared", "limit"):
+        if once and given[option] is not None:
+            raise refuse(f"once= is for a lock that one alone holds: leave out {option}")
     if once == "queued":
         running = ["default", "contention_retries", "countdown", "min_hold"]
         wrong = [option for option in running if given[option] is not None]

@@ -35,7 +35,7 @@ when signal N ended it, 127 when there is no such command, 126 when it cannot be
 contention) when the lock is held, 69 when the store failed, 70 when the lock was lost. With
 --leader it is run again, after a pause, wherever the lock is obtained next, until SIGTERM, SIGINT
 or SIGQUIT ends it. The command finds DISTLOCK_NAME, DISTLOCK_ALIAS and DISTLOCK_FENCING_TOKEN in
-its environment.
+its environment, and with --limit DISTLOCK_SLOT, from 0 to below the limit.
 """
 
 
@@ -78,6 +78,14 @@ class Command(BaseCommand):
             metavar="AGE",
             help="How long the lock is held at least, when the command succeeds: for hosts whose "
             "clocks differ.",
+        )
+        parser.add_argument(
+            "--shared",
+            action="store_true",
+            help="Share the lock with others that share it; who does not has it alone.",
+        )
+        parser.add_argument(
+            "--limit", type=int, metavar="N", help="How many may hold the lock at once."
         )
         parser.add_argument(
             "--leader",
@@ -156,6 +164,8 @@ class Command(BaseCommand):
         leads, wait = options["leader"], options["wait"]
         if leads and (wait is not None or options["on_contention"] != HELD):
             raise CommandError("A leader waits without limit: leave out --wait and --on-contention")
+        if leads and (options["shared"] or options["limit"] is not None):
+            raise CommandError("A leader leads alone: leave out --shared and --limit")
         try:
             least = _seconds(options["min_hold"], "--min-hold")
             using, ttl = options["using"], _seconds(options["ttl"], "--ttl")
@@ -163,7 +173,8 @@ class Command(BaseCommand):
                 made = leader(options["name"], using=using, ttl=ttl).lock
             else:
                 wait = None if wait == "forever" else _seconds(wait, "--wait")
-                made = lock(options["name"], using=using, ttl=ttl, wait=wait, renew=True)
+                mode = {"shared": options["shared"], "limit": options["limit"]}
+                made = lock(options["name"], using=using, ttl=ttl, wait=wait, renew=True, **mode)
             least = None if least is UNSET else check_ttl(least, what="--min-hold")
             return replace(made, min_hold=least, _literal=True)
         except InvalidLockError as error:
@@ -181,4 +192,6 @@ def _environment(lease: Lease) -> dict[str, str]:
     environment = {"DISTLOCK_NAME": readable(lease.name), "DISTLOCK_ALIAS": lease.alias}
     with suppress(UnsupportedOperationError):
         environment["DISTLOCK_FENCING_TOKEN"] = str(lease.fencing_token)
+    if lease.slot is not None:
+        environment["DISTLOCK_SLOT"] = str(lease.slot)
     return environment

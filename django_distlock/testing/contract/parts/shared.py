@@ -132,7 +132,7 @@ class Shared(ContractBase):
 
     @needs("supports_shared")
     async def test_a_lock_is_shared_without_a_gap(self, world: World) -> None:
-        """Turn what one holds alone into what it shares; nobody gets it alone meanwhile."""
+        """Turn what one holds alone into what it shares; no other gets it alone meanwhile."""
         a, b, c = world.actor(), world.actor(), world.actor()
         name = world.name()
         lease = await a.take(self.lock(name))
@@ -181,7 +181,7 @@ class Shared(ContractBase):
 
     @needs("supports_shared")
     async def test_readers_and_writers_of_this_process(self, world: World, tmp_path: Path) -> None:
-        """Let readers meet readers only, and a writer nobody, by many actors."""
+        """Let readers meet readers only, and a writer no one, by many actors."""
         crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=8, limit=0)
         visits = await asyncio.gather(*(meet(world.actor(), crowd, who) for who in range(5)))
         judge_crowd(chain(*visits), 0, fencing=self.has("supports_fencing"))
