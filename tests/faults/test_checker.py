@@ -44,6 +44,21 @@ def history(tokens: int = 3) -> list[Call]:
     return calls
 
 
+def sharing(token: int, begin: float, end: float, **facts: Any) -> list[Call]:
+    """Return what one does who holds a lock that is shared."""
+    told = {"shared": True, "limit": 0, "slot": None} | facts
+    return [
+        call("acquire", begin - 0.1, begin, token, wait=0, **told),
+        call("check", begin, begin + 0.01, token),
+        call("release", end, end + 0.01, token),
+    ]
+
+
+def slot(token: int, begin: float, end: float, number: int) -> list[Call]:
+    """Return what one does who has a slot of two."""
+    return sharing(token, begin, end, shared=False, limit=2, slot=number)
+
+
 def kinds(calls: list[Call], promise: Promise = PROMISE) -> set[str]:
     """Return what kinds of violation are in a history."""
     return {each.kind for each in judge(calls, promise).violations}
@@ -101,6 +116,43 @@ def test_what_was_planted_is_found(kind: str) -> None:
     text = shortest(found)
     assert text.startswith(f"{{'{kind}': ")
     assert "'n'" in text
+
+
+MODES: dict[str, tuple[str, list[Call]]] = {
+    "readers": ("", [*sharing(10, 1.0, 3.0), *sharing(20, 2.0, 4.0)]),
+    "a reader and then a writer": (
+        "",
+        [*sharing(10, 1.0, 3.0), *sharing(20, 3.1, 4.0, shared=False)],
+    ),
+    "a writer beside a reader": (
+        "two holders",
+        [*sharing(10, 1.0, 3.0), *sharing(20, 2.0, 4.0, shared=False)],
+    ),
+    "a reader beside a writer": (
+        "two holders",
+        [*sharing(10, 1.0, 3.0, shared=False), *sharing(20, 2.0, 4.0)],
+    ),
+    "a writer beside the second of two readers": (
+        "two holders",
+        [
+            *sharing(10, 1.0, 5.0),
+            *sharing(20, 2.0, 2.5),
+            *sharing(30, 3.0, 4.0, shared=False),
+        ],
+    ),
+    "two slots": ("", [*slot(10, 1.0, 3.0, 0), *slot(20, 2.0, 4.0, 1), *slot(30, 3.1, 5.0, 0)]),
+    "three slots of two": (
+        "too many holders",
+        [*slot(10, 1.0, 5.0, 0), *slot(20, 2.0, 5.0, 1), *slot(30, 3.0, 5.0, 2)],
+    ),
+    "a slot twice": ("too many holders", [*slot(10, 1.0, 3.0, 1), *slot(20, 2.0, 4.0, 1)]),
+}
+
+
+@pytest.mark.parametrize("what", MODES)
+def test_locks_that_several_hold(what: str) -> None:
+    kind, calls = MODES[what]
+    assert kinds(calls) == ({kind} if kind else set())
 
 
 def test_two_owners_who_write_with_one_token() -> None:

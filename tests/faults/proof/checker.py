@@ -73,6 +73,17 @@ class Hold:
     begin: float
     end: float
     calls: tuple[Call, ...]
+    shared: bool = False
+    limit: int = 0
+    slot: int | None = None
+
+    def bears(self, others: Sequence[Hold]) -> bool:
+        """Return whether all of these may be held at the same time as this one."""
+        if self.limit:
+            slots = {each.slot for each in others}
+            same = all(each.limit == self.limit for each in others)
+            return same and len(others) < self.limit and self.slot not in slots
+        return not others or (self.shared and all(each.shared for each in others))
 
 
 def holds(calls: Iterable[Call]) -> list[Hold]:
@@ -92,7 +103,9 @@ def holds(calls: Iterable[Call]) -> list[Hold]:
         moments = [call.begin for call in mine if call.op in _SURE]
         moments += [moment for moment in granted if moment is not None]
         if moments:
-            found.append(Hold(token, min(moments), max(moments), tuple(mine)))
+            facts = mine[0].facts
+            mode = facts.get("shared", False), facts.get("limit", 0), facts.get("slot")
+            found.append(Hold(token, min(moments), max(moments), tuple(mine), *mode))
     return found
 
 
@@ -200,18 +213,22 @@ def _order(calls: Sequence[Call]) -> Iterator[Violation]:
 
 
 def _exclusion(found: Sequence[Hold], broken: Mapping[int, Call]) -> Iterator[Violation]:
-    """No two were sure at once; the one whose lock was broken may be, see `_noticed`."""
-    last: Hold | None = None
+    """No two were sure at once, or more than a limit, or a writer beside a reader.
+
+    The one whose lock was broken may be, see `_noticed`.
+    """
+    sure: list[Hold] = []
     for hold in sorted(found, key=lambda each: each.begin):
         if hold.token in broken:
             continue
-        if last is not None and hold.begin < last.end:
-            text = (
-                f"{last.token} and {hold.token}, for {min(last.end, hold.end) - hold.begin:.6f} s"
-            )
-            yield Violation("two holders", text, (*last.calls, *hold.calls))
-        if last is None or hold.end > last.end:
-            last = hold
+        sure = [each for each in sure if each.end > hold.begin]
+        if not hold.bears(sure):
+            tokens = " and ".join(str(each.token) for each in (*sure, hold))
+            end = min(each.end for each in (*sure, hold))
+            calls = tuple(call for each in (*sure, hold) for call in each.calls)
+            kind = "two holders" if hold.limit == 0 else "too many holders"
+            yield Violation(kind, f"{tokens}, for {end - hold.begin:.6f} s", calls)
+        sure.append(hold)
 
 
 def _noticed(

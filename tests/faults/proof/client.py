@@ -36,23 +36,29 @@ class _Client:
         self._chance = random.Random(seed)
         self._ttl = ttl
         self._stop = folder / "stop"
+        from django_distlock import locks
+
+        self._modes = locks[alias].supports_shared and locks[alias].supports_limit
 
     def run(self) -> None:
         """Do round after round."""
         while not self._stop.exists():
-            if not self.round(draw(self._chance, self._ttl)):
+            if not self.round(self._draw()):
                 time.sleep(self._chance.uniform(0.0, self._ttl / 50))
 
     async def arun(self) -> None:
         """Do round after round, on an event loop."""
         while not self._stop.exists():
-            if not await self.around(draw(self._chance, self._ttl)):
+            if not await self.around(self._draw()):
                 await asyncio.sleep(self._chance.uniform(0.0, self._ttl / 50))
+
+    def _draw(self) -> Plan:
+        return draw(self._chance, self._ttl, modes=self._modes)
 
     def _lock(self, plan: Plan, **options: Any) -> Any:
         from django_distlock import lock
 
-        given = {"wait": plan.wait, "renew": plan.renew} | options
+        given = {"wait": plan.wait, "renew": plan.renew, **plan.mode} | options
         return lock(plan.name, using=self._alias, ttl=self._ttl, **given)
 
     @contextmanager
@@ -134,7 +140,11 @@ def _granted(lease: Any) -> tuple[str]:
 def _facts(lease: Any) -> dict[str, Any]:
     if lease is None:
         return {}
-    return {"token": lease.fencing_token, "owner": lease._hold.claim.owner}
+    claim = lease._hold.claim
+    told = {"token": lease.fencing_token, "owner": claim.owner}
+    if not claim.is_exclusive:
+        told |= {"shared": claim.shared, "limit": claim.limit, "slot": lease.slot}
+    return told
 
 
 def _sure(lease: Any) -> dict[str, Any]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["NAMES", "Plan", "draw"]
+__all__ = ["LIMIT", "NAMES", "Plan", "draw"]
 
-NAMES = ("first", "second")
+ALONE = ("first", "second")
+SHARED, LIMITED = "read and written", "limited"
+NAMES = (*ALONE, SHARED, LIMITED)
+LIMIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,7 @@ class Plan:
     """One round: wait at most ``wait`` seconds for ``name``, and do the steps under it.
 
     ``cancel_after``: seconds after which a waiting task is cancelled; None for not at all.
+    ``mode``: options of the lock that say how it is held.
     """
 
     name: str
@@ -22,22 +27,32 @@ class Plan:
     renew: bool
     cancel_after: float | None
     steps: tuple[tuple[str, float], ...]
+    mode: dict[str, Any]
 
 
-def draw(chance: random.Random, ttl: float) -> Plan:
-    """Draw a round."""
+def draw(chance: random.Random, ttl: float, *, modes: bool = False) -> Plan:
+    """Draw a round; with ``modes`` also of locks that several hold."""
+    kinds: tuple[str, ...]
     kinds = ("check", "check", "write", "write", "write", "renew", "again", "sleep")
+    name = chance.choice(ALONE)
+    mode: dict[str, Any] = {}
+    if modes and chance.random() < 0.5:
+        name = chance.choice((SHARED, LIMITED))
+        mode = {"limit": LIMIT} if name == LIMITED else {"shared": chance.random() < 0.7}
+        kinds = ("check", "check", "renew", "again", "sleep")  # several would write at once
     steps = tuple(
         (chance.choice(kinds), chance.uniform(0.0, ttl / 20)) for _ in range(chance.randint(1, 5))
     )
     renew = chance.random() < 0.9
     if not renew and chance.random() < 0.3:
         # Longer than the ttl, without a renewal: the lease is lost, and a stale write follows.
-        steps = (*steps, ("sleep", ttl * 1.2), ("check", 0.0), ("write", 0.0))
+        steps = (*steps, ("sleep", ttl * 1.2), ("check", 0.0))
+        steps = steps if mode else (*steps, ("write", 0.0))
     return Plan(
-        name=chance.choice(NAMES),
+        name=name,
         wait=chance.choice((0.0, ttl / 4, ttl * 2, ttl * 6)),
         renew=renew,
         cancel_after=chance.uniform(0, ttl / 2) if chance.random() < 0.1 else None,
         steps=steps,
+        mode=mode,
     )
