@@ -292,6 +292,10 @@ class BaseLockBackend(Calls):
         return await flow.arun(self._force(check_name(name, self.alias), fencing_token))
 
     def _holders_of(self, name: str) -> flow.Flow[list[LockInfo]]:
+        """Return all who hold ``name``; asked for by one call where there is one at most."""
+        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
+        if info is None or not _is_one_of_several(info):
+            return [] if info is None else [info]
         held: list[LockInfo] = yield flow.Call(self, "holders", (name,), name)
         return held
 
@@ -309,17 +313,13 @@ class BaseLockBackend(Calls):
         self.check_forcing(name)
         if is_pending():
             yield Ask(sweep)
-        info: LockInfo | None = yield flow.Call(self, "inspect", (name,), name)
-        if (
-            info is not None
-            and token not in (None, info.fencing_token)
-            and _is_one_of_several(info)
-        ):
-            held = yield from self._holders_of(name)
-            info = next((each for each in held if each.fencing_token == token), info)
-        if info is None or (token is not None and info.fencing_token != token):
-            now = "it is not held" if info is None else f"token {info.fencing_token} holds it"
+        held = yield from self._holders_of(name)
+        found = [info for info in held if token in (None, info.fencing_token)]
+        if not found:
+            tokens = ", ".join(str(info.fencing_token) for info in held)
+            now = f"token {tokens} holds it" if held else "it is not held"
             raise LockNotHeldError(f"Not released: {now}", name=name, alias=self.alias)
+        info = found[0]
         claim = Claim(name, self.key(name), info.owner, self.conf.ttl)
         if _is_one_of_several(info):
             claim = claim._replace(shared=info.shared, limit=info.limit or 0)

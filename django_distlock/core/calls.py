@@ -26,6 +26,7 @@ _DOING = {
     "renew_many": "renewing",
     "release": "releasing",
     "inspect": "inspecting",
+    "holders": "inspecting",
     "scan": "listing locks",
     "clean_batch": "cleaning",
 }

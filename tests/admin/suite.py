@@ -161,6 +161,16 @@ class ListTests(TransactionTestCase):
         self.assertContains(detail, "Stays taken")
         locks["default"].force_release("nightly")
 
+    def test_a_lock_that_several_hold(self) -> None:
+        """Each holder has a line of its own, which says how it holds."""
+        client = boss()
+        with lock("pool", limit=3), held("alone"), lock("book", shared=True):
+            page = client.get(PAGE)
+            self.assertContains(page, "slot 0, limit 3", count=1)
+            self.assertContains(page, " · shared</span>", count=1)
+            detail = client.get(f"{PAGE}hold/", {"hold": keys(client.get(PAGE, {"q": "pool"}))})
+            self.assertContains(detail, "Held by several")
+
     def test_what_may_be_stuck_comes_first(self) -> None:
         client = boss()
         with held("old"):

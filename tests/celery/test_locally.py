@@ -32,6 +32,7 @@ from django_distlock.contrib.celery.once import OnceTask
 from django_distlock.contrib.celery.ticket import HEADER, Ticket
 from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
+from tests.backends.tools import elsewhere
 
 ENDS_WITH_ITS_CONNECTION = [
     alias for alias in ("row-postgresql", "row-mariadb", "zookeeper") if alias in settings.DISTLOCKS
@@ -255,6 +256,21 @@ def test_a_task_that_calls_itself_is_told(app: Celery, name: str) -> None:
     assert not lock(name, using="locmem").locked()
 
 
+def test_a_limit(app: Celery, name: str) -> None:
+    @locked_task("{key}", using="locmem", app=app, limit=2, on_contention="skip", default="busy")
+    def task(key: str) -> int | str | None:
+        lease = current_lease()
+        assert lease is not None
+        return lease.slot
+
+    limited = lock(name, using="locmem", limit=2)
+    with limited:
+        assert elsewhere(lambda: task.delay(name).get()) == 1
+        other = elsewhere(limited.__enter__)
+        assert elsewhere(lambda: task.delay(name).get()) == "busy"
+        other.release()
+
+
 def test_min_hold(app: Celery, name: str) -> None:
     @locked_task("{key}", using="locmem", app=app, min_hold=30, once=True)
     def task(key: str) -> None: ...
@@ -342,6 +358,9 @@ def test_a_shared_task_is_of_the_class_of_each_app(once: Any) -> None:
         ({"unique_on": ["a"]}, "no name is given"),
         ({"once": "queued", "on_contention": "retry"}, "without its lock"),
         ({"once": "queued", "min_hold": 5}, "without its lock"),
+        ({"once": True, "limit": 2}, "leave out limit"),
+        ({"once": "queued", "shared": True}, "leave out shared"),
+        ({"limit": 0}, "limit must be"),
     ],
 )
 def test_options_out_of_range(app: Celery, options: dict[str, Any], said: str) -> None:

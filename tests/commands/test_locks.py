@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from django_distlock import Holder, LockBackendError, LockInfo, lock, locks
+from django_distlock import Holder, Lease, LockBackendError, LockInfo, lock, locks
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.core.text import duration
 from django_distlock.core.values import Claim, Grant, Note
 from django_distlock.testing import hold_elsewhere
-from tests.backends.tools import SERVERS, database_alias, lock_alias, unreachable
+from tests.backends.tools import SERVERS, database_alias, elsewhere, lock_alias, unreachable
 from tests.commands.tools import LIMIT, Ran, end, line, run, started
 from tests.conftest import SERVERS as STARTED
 
@@ -247,6 +247,39 @@ def test_what_min_hold_keeps_is_shown(store: str, name: str) -> None:
     assert re.search(r"^min_hold +.* UTC, in 1m\d\ds$", facts, re.MULTILINE)
     assert re.search(r" 1m\d\ds \(min_hold\) ", listing)
     assert told[0]["held_until"] > told[0]["acquired_at"]
+
+
+def test_the_holders_of_a_lock_that_several_hold(store: str, name: str) -> None:
+    if not locks[store].supports_limit:
+        return
+    limited = lock(name, using=store, limit=3, wait=0)
+    leases: list[Lease] = [elsewhere(limited.__enter__) for _ in range(2)]
+    listing = Ran("locks", "list", "--using", store, "--prefix", name).out
+    facts = Ran("locks", "show", name, "--using", store).out
+    told = json.loads(Ran("locks", "show", name, "--using", store, "--format", "json").out)
+    ambiguous = Ran("locks", "release", name, "--using", store, "--yes").failed
+    token = str(leases[1].fencing_token)
+    freed = Ran("locks", "release", name, "--using", store, "--yes", "--token", token)
+    left = limited.holders()
+    last = str(leases[0].fencing_token)
+    Ran("locks", "release", name, "--using", store, "--yes", "--token", last)
+    assert [f" (slot {slot}, limit 3)" in listing for slot in range(3)] == [True, True, False]
+    held = re.findall(r"^held +(.*)$", facts, re.MULTILINE)
+    assert held == ["slot 0, limit 3", "slot 1, limit 3"]
+    assert [(info["slot"], info["limit"], info["shared"]) for info in told] == [
+        (0, 3, False),
+        (1, 3, False),
+    ]
+    assert "has 2 holders. Say which by --token" in ambiguous
+    assert freed.code == 0
+    assert [info.slot for info in left] == [0]
+    assert limited.holders() == []
+
+
+def test_who_shares_a_lock_is_listed(name: str) -> None:
+    with lock(name, using="locmem", shared=True):
+        listing = Ran("locks", "list", "--using", "locmem", "--prefix", name).out
+    assert " (shared) " in listing
 
 
 def test_show_the_view_and_its_user(store: str, name: str) -> None:

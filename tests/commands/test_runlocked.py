@@ -56,6 +56,9 @@ time.sleep(60)
 """A program that does not end when asked to."""
 
 
+SAY_SLOT = ["printenv", "DISTLOCK_SLOT"]
+
+
 def python(program: str) -> list[str]:
     return [sys.executable, "-c", program]
 
@@ -90,6 +93,17 @@ def test_what_the_command_finds_in_its_environment(name: str) -> None:
     assert second == rf"{name}\n\xe9"
     with lock(f"{name}\né", using=STORE) as later:
         assert later.fencing_token > int(first.split()[1])
+
+
+def test_how_many_may_run_at_once(name: str) -> None:
+    limited = lock(name, using=STORE, limit=2)
+    with limited as lease:
+        done = run("runlocked", name, "--limit", "2", "--using", STORE, "--", *SAY_SLOT)
+        assert {int(done.stdout), lease.slot} == {0, 1}
+        with lock(f"{name}:other", using=STORE, shared=True):
+            shared = ["runlocked", f"{name}:other", "--wait", "0", "--using", STORE]
+            assert run(*shared, "--shared", "--", "true").returncode == 0
+            assert run(*shared, "--", "true").returncode == 75
 
 
 def test_a_backend_without_tokens_gives_none(name: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -430,6 +444,12 @@ def test_a_leader_that_waits_ends_when_asked_to(name: str) -> None:
             assert soon(lambda: rests(waiting.pid), LIMIT)
             waiting.send_signal(signal.SIGTERM)
             assert end(waiting)[0] == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("wrong", [{"shared": True}, {"limit": 2}], ids=str)
+def test_a_leader_leads_alone(name: str, wrong: dict[str, Any]) -> None:
+    ran = Ran("runlocked", name, "--", "true", using=STORE, leader=True, **wrong)
+    assert "leads alone" in ran.failed
 
 
 @pytest.mark.parametrize("wrong", [{"wait": "5"}, {"on_contention": 0}], ids=str)

@@ -19,6 +19,7 @@ from django.views.generic import TemplateView
 
 from django_distlock import InvalidLockError, Lease, current_lease, lock
 from django_distlock.views import locked_view
+from tests.backends.tools import elsewhere
 from tests.unit.tools import UnitBackend
 from tests.views.site import page, plain, site, taken
 
@@ -43,6 +44,24 @@ def test_a_function(backend: UnitBackend) -> None:
     with page(pay) as client:
         assert client.get("/7/").content == b"invoice:7 True"
     assert not backend.holds("invoice:7")
+
+
+def test_several_at_once() -> None:
+    @locked_view("report:{pk}", using="locmem", limit=1)
+    def limited(request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse(str(current_lease().slot))
+
+    @locked_view("report:{pk}", using="locmem", shared=True)
+    def shared(request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse(str(current_lease().shared))
+
+    with page(limited) as client:
+        assert client.get("/7/").content == b"0"
+        with lock("report:7", using="locmem", limit=1):
+            assert elsewhere(lambda: client.get("/7/").status_code) == 409
+    with page(shared) as client, lock("report:7", using="locmem", shared=True) as lease:
+        assert elsewhere(lambda: client.get("/7/").content) == b"True"
+        lease.check()
 
 
 def test_an_asynchronous_function(backend: UnitBackend) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import IntegrityError
+from django.db.utils import DataError, IntegrityError
 
 from ...core.members import Member, Members
 from ...core.names import readable
@@ -129,7 +129,11 @@ def _change(
 
 
 def _members_of(seen: Seen) -> Members:
-    found = Members.loads(seen.note) if seen.owner == SEVERAL else None
+    if seen.owner != SEVERAL:
+        return Members()
+    found = Members.loads(seen.note)
+    if found is None and seen.held():
+        raise DataError("who holds it cannot be read: its row was written by another program")
     return found or Members()
 
 

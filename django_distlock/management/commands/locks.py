@@ -17,6 +17,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...backends.base import BaseLockBackend
+from ...core import flow
 from ...core.names import check_name, unreadable
 from ...core.system import user_id
 from ...core.text import shown
@@ -86,6 +87,9 @@ class Command(BaseCommand):
         )
         _add_limit(releasing)
         _add_format(releasing)
+        releasing.add_argument(
+            "--token", type=int, metavar="N", help="The fencing token of one of several holders."
+        )
         releasing.add_argument("--why", default="", metavar="TEXT", help="For the history.")
         releasing.add_argument("--yes", action="store_true", help="Do not ask.")
 
@@ -202,10 +206,17 @@ class Command(BaseCommand):
         if to_program and not options["yes"]:
             raise CommandError("With --format json nothing is asked: add --yes.")
         name, found, failed = self._find(options)
-        if len(found) > 1 and not options["all"] and not options["using"]:
-            aliases = ", ".join(backend.alias for backend, _ in found)
+        if (token := options["token"]) is not None:
+            found = [each for each in found if each[1].fencing_token == token]
+        aliases = dict.fromkeys(backend.alias for backend, _ in found)
+        if len(aliases) > 1 and not options["all"] and not options["using"]:
             raise CommandError(
-                f"'{shown(name)}' is held in {aliases}. Say which by --using, or --all."
+                f"'{shown(name)}' is held in {', '.join(aliases)}. Say which by --using, or --all."
+            )
+        if len(found) > len(aliases) and not options["all"]:
+            raise CommandError(
+                f"'{shown(name)}' has {len(found)} holders. Say which by --token; "
+                "`locks show` tells their tokens."
             )
         freed: list[dict[str, Any]] = []
         try:
@@ -260,19 +271,18 @@ class Command(BaseCommand):
         opened, errors = open_aliases(options["using"])
         wanted = _wanted(opened, options)
 
-        def inspect(backend: BaseLockBackend) -> LockInfo | None:
-            info: LockInfo | None = backend.call("inspect", name, name=name)
-            return info
+        def holders(backend: BaseLockBackend) -> list[LockInfo]:
+            return flow.run(backend._holders_of(name))
 
         found: Found = []
-        for alias, answer in ask(wanted, inspect, options["limit"]).items():
+        for alias, answer in ask(wanted, holders, options["limit"]).items():
             if answer.error:
                 errors[alias] = answer.error
                 continue
             # Aliases of one table and PREFIX show the same hold, by its owner.
             known = {seen.owner for _, seen in found} - {""}
-            if answer.value is not None and answer.value.owner not in known:
-                found.append((wanted[alias], answer.value))
+            others = [info for info in answer.value or () if info.owner not in known]
+            found += [(wanted[alias], info) for info in others]
         for alias, error_text in errors.items():
             self.stderr.write(f"{alias}: {error_text}")
         return name, found, list(errors)
