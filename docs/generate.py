@@ -77,6 +77,9 @@ STATEMENTS = {
     "inspect": "Inspect",
     "scan": "Scan",
     "expired": "Leases that ran out and were not released",
+    "see": "Look at a lock that several may hold",
+    "make": "Make its row; it is free, and then competed for",
+    "swap": "Write who holds it, if its row is as it was seen",
     "page": "Look at a batch to clean",
     "remove": "Clean it (`{keys}` are those that were idle)",
 }

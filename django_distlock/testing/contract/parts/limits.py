@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from .... import InvalidLockError, LeaseLostError, LockTimeoutError, UnsupportedOperationError
+from .... import (
+    AlreadyHeldError,
+    InvalidLockError,
+    LeaseLostError,
+    LockTimeoutError,
+    UnsupportedOperationError,
+    lock_all,
+)
 from ...crowds import Crowd, judge_crowd, meet
 from ...processes import Process
 from ...worlds import World
@@ -119,6 +126,45 @@ class Limits(ContractBase):
         assert lease.slot == slot
         await b.release(lease)
         await b.release(first)
+
+    @needs("supports_limit")
+    async def test_a_slot_is_taken_again_by_its_holder(self, world: World) -> None:
+        """Nest where that is asked, in the same slot; else refuse, though another slot is free."""
+        a, b = world.actor(), world.actor()
+        name = world.name()
+        lease = await a.take(self.lock(name, limit=2))
+        with pytest.raises(AlreadyHeldError):
+            await a.acquire(self.lock(name, limit=2), wait=60)
+        again = await a.take(self.lock(name, limit=2, reentrant=True))
+        assert again.slot == lease.slot
+        await a.release(lease)
+        other = await b.take(self.lock(name, limit=2))
+        assert other.slot != again.slot
+        await b.release(other)
+        await a.release(again)
+
+    @needs("supports_limit", "supports_shared")
+    async def test_a_group_of_all_kinds(self, world: World) -> None:
+        """Take locks of all kinds at once, or none of them."""
+        a, b = world.actor(), world.actor()
+        alone = self.lock(world.name("alone"))
+        shared = self.lock(world.name("shared"), shared=True)
+        limited = self.lock(world.name("limited"), limit=2)
+        group = lock_all(alone, shared, limited)
+        leases = await a.take(group)
+        assert [(lease.shared, lease.slot) for lease in leases] == [
+            (False, None),
+            (True, None),
+            (False, 0),
+        ]
+        others = lock_all(shared, limited)
+        theirs = await b.take(others)
+        assert [(lease.shared, lease.slot) for lease in theirs] == [(True, None), (False, 1)]
+        for lease in leases:
+            await a.release(lease)
+        assert await a.acquire(lock_all(alone, self.lock(str(shared.name))), wait=0) is None
+        for lease in theirs:
+            await b.release(lease)
 
     @needs("supports_limit", "force_releases", "supports_fencing")
     async def test_a_slot_is_freed_by_force(self, world: World) -> None:
