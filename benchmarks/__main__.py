@@ -63,6 +63,7 @@ QUICK: dict[str, Any] = {
     "handover_rounds": 1,
     "waiters": (2, 4),
     "fairness": 0.3,
+    "several": 0.3,
     "held": 300,
     "attempts": 100,
     "renewed": 300,

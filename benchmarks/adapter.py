@@ -35,7 +35,9 @@ class Adapter(ABC):
     apps: ClassVar[tuple[str, ...]] = ()
     """What Django's INSTALLED_APPS needs for it."""
     waits: ClassVar[bool] = True
-    """Whether `acquire` waits for a lock that is held; without, only pairs are measured."""
+    """Whether `acquire` waits for a lock that one alone holds; without, only pairs are measured."""
+    at_once: ClassVar[int | None] = None
+    """How many hold it at once, where that is to be compared."""
 
     def __init__(self, store: str) -> None:
         self.store = store

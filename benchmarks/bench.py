@@ -42,6 +42,7 @@ class Bench:
     handover_rounds: int = 2
     waiters: tuple[int, ...] = (2, 8, 32)
     fairness: float = 10.0  # seconds
+    several: float = 4.0  # seconds
     held: int = 10_000  # leases, for the memory of one
     attempts: int = 1000  # that fail
     renewed: int = 50_000  # leases that the watchdog renews

@@ -69,6 +69,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "failures": "errors",
         "overlaps": "overlaps",
     },
+    "several": {
+        "adapter": "8 workers, hold 2 ms",
+        "kind": "kind",
+        "at_once": "at once",
+        "per_second": "holds/s",
+        "times": "times one at once",
+    },
     "failing": {
         "adapter": "failing attempts",
         "kind": "kind",

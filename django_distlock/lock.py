@@ -109,7 +109,7 @@ class Lock(Guard[Lease], Decorates):
         if min_hold is not None:
             check_ttl(min_hold, what="min_hold", name=plain, alias=using)
         if shared or limit is not None:
-            _check_mode(shared, limit, plain, using)
+            check_mode(shared, limit, plain, using)
         if on_contention != "raise":
             check_contention(on_contention, plain, using)
         if label is not None:
@@ -261,7 +261,7 @@ class Lock(Guard[Lease], Decorates):
         return await locks[self.using].aforce_release(name, fencing_token=fencing_token)
 
 
-def _check_mode(shared: Any, limit: Any, name: str | None, alias: str) -> None:
+def check_mode(shared: Any, limit: Any, name: str | None, alias: str) -> None:
     """Raise InvalidLockError unless a lock is shared or has a limit, and not both."""
     if not isinstance(shared, bool):
         raise InvalidLockError(

@@ -11,7 +11,16 @@ from .db_mutex import DbMutex
 from .etcd import ETCD
 from .for_update import BareForUpdate, SelectForUpdate
 from .orm import CreateAndDelete
-from .ours import Ours, OursPolling, OursRow, OursVersion
+from .ours import (
+    Ours,
+    OursLimited,
+    OursPolling,
+    OursRow,
+    OursShared,
+    OursVersion,
+    OursVersionLimited,
+    OursVersionShared,
+)
 from .pglock import PgLock
 from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
@@ -23,16 +32,20 @@ __all__ = ["ADAPTERS", "adapters"]
 ROW = (OursRow, BareForUpdate, SelectForUpdate)
 ADVISORY = (OursAdvisory, BareAdvisory)
 GET_LOCK = (*ADVISORY, DjangoMySQL, ToozMySQL)
+SEVERAL = (OursShared, OursLimited, OursVersionShared, OursVersionLimited)
 VERSION = (OursVersion, BareSwap, BareSwapPolled, DjangoConcurrency)
 ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
-    "sqlite": (Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete, *VERSION),
+    "sqlite": (
+        *(Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete),
+        *(*VERSION, *SEVERAL),
+    ),
     "postgresql": (
         *(Ours, OursPolling, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
-        *(*ROW, *ADVISORY, *VERSION),
+        *(*ROW, *ADVISORY, *VERSION, *SEVERAL),
     ),
     "mariadb": (
         *(Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete),
-        *(*ROW, *GET_LOCK, *VERSION),
+        *(*ROW, *GET_LOCK, *VERSION, *SEVERAL),
     ),
     "mysql": (Ours, OursRow, BareForUpdate, SelectForUpdate, *GET_LOCK),
     "redis": REDIS,

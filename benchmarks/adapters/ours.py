@@ -9,7 +9,16 @@ from ..adapter import Adapter
 if TYPE_CHECKING:
     from django_distlock import Lock
 
-__all__ = ["Ours", "OursPolling", "OursRow", "OursVersion"]
+__all__ = [
+    "Ours",
+    "OursLimited",
+    "OursPolling",
+    "OursRow",
+    "OursShared",
+    "OursVersion",
+    "OursVersionLimited",
+    "OursVersionShared",
+]
 
 
 class Ours(Adapter):
@@ -18,6 +27,9 @@ class Ours(Adapter):
     name = "django-distlock"
     kind = "ours"
     alias: ClassVar[str] = "default"
+    at_once: ClassVar[int | None] = 1
+    mode: ClassVar[dict[str, Any]] = {}
+    """The options that say how the lock is held."""
 
     def open(self) -> None:
         """Connect as a program does: by its first lock."""
@@ -33,7 +45,7 @@ class Ours(Adapter):
 
     def acquire(self, key: str) -> Lock:
         """Enter the block; the alias's WAIT is longer than any measurement."""
-        guard = self._lock(key, using=self.alias)
+        guard: Lock = self._lock(key, using=self.alias, **self.mode)
         guard.__enter__()
         return guard
 
@@ -43,9 +55,27 @@ class Ours(Adapter):
 
     def try_acquire(self, key: str) -> Any:
         """Attempt once."""
-        guard = self._lock(key, using=self.alias, wait=0)
+        guard = self._lock(key, using=self.alias, wait=0, **self.mode)
         lease = guard.acquire()
         return None if lease is None else lease
+
+
+class OursShared(Ours):
+    """The same, shared with others."""
+
+    name = "django-distlock, shared"
+    waits = False  # for nobody
+    at_once = None
+    mode: ClassVar[dict[str, Any]] = {"shared": True}
+
+
+class OursLimited(Ours):
+    """The same, held by four at once."""
+
+    name = "django-distlock, limit=4"
+    waits = False
+    at_once = 4
+    mode: ClassVar[dict[str, Any]] = {"limit": 4}
 
 
 class OursPolling(Ours):
@@ -53,6 +83,7 @@ class OursPolling(Ours):
 
     name = "django-distlock, polling"
     alias = "polling"
+    at_once = None
 
 
 class OursRow(Ours):
@@ -69,3 +100,15 @@ class OursVersion(Ours):
     name = "django-distlock version"
     backend = "version"
     alias = "version"
+
+
+class OursVersionShared(OursShared, OursVersion):
+    """The version backend, shared."""
+
+    name = "django-distlock version, shared"
+
+
+class OursVersionLimited(OursLimited, OursVersion):
+    """The version backend, with a limit."""
+
+    name = "django-distlock version, limit=4"

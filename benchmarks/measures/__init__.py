@@ -14,6 +14,7 @@ from .memory import memory
 from .pairs import pairs
 from .renewals import renewals
 from .save import save
+from .several import several
 from .views import views
 
 __all__ = ["MEASURES"]
@@ -23,6 +24,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "engine": engine,
     "handover": handover,
     "fairness": fairness,
+    "several": several,
     "failing": failing,
     "memory": memory,
     "growth-leases": by_leases,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rows import Found, Rows, rates
+from .rows import Found, Rows, rates, several
 
 __all__ = ["judge_database"]
 
@@ -31,6 +31,8 @@ def judge_database(rows: Rows, store: str) -> Found:
         _save,
     ):
         yield from part(rows, store in SERVERS)
+    for alone in (OURS, f"{OURS} version"):
+        yield from several(rows, alone, 1.8)
 
 
 def _pairs(rows: Rows, served: bool) -> Found:

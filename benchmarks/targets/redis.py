@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rows import Found, Rows, not_installed, rates
+from .rows import Found, Rows, not_installed, rates, several
 
 __all__ = ["OURS", "handed_over", "judge_redis", "judge_redlock"]
 
@@ -30,6 +30,7 @@ def judge_redis(rows: Rows, store: str) -> Found:
         yield f"changes in {ours['attempts']} failing attempts", "<=", 0.0, made
     if ours := rows.get("memory", OURS):
         yield "bytes of a held lock in the store", "<=", 400.0, ours["store_bytes_per_lock"]
+    yield from several(rows, OURS, 1.2)
     yield from _renewals(rows)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from ..bench import Row
 
-__all__ = ["Found", "Rows", "not_installed", "rates"]
+__all__ = ["Found", "Rows", "not_installed", "rates", "several"]
 
 Found = Iterator[tuple[str, str, float, float | str]]
 """What was measured, ">=", ">" or "<=", what is wanted, and what was got, or why nothing was."""
@@ -37,6 +37,16 @@ def rates(rows: Rows, measure: str, who: str, limits: dict[str, float], label: s
             yield f"{label}{measure} / {other}", ">=", wanted, ours["times"][other]
         elif ours and other in rows.absent:
             yield f"{label}{measure} / {other}", ">=", wanted, not_installed(other)
+
+
+def several(rows: Rows, alone: str, dearer: float) -> Found:
+    """Judge what locks cost that several hold, beside the one that one ``alone`` holds."""
+    for kind in ("shared", "limit=4"):
+        yield from rates(
+            rows, "pairs", f"{alone}, {kind}", {alone: round(1 / dearer, 3)}, f"{kind}: "
+        )
+    if limited := rows.get("several", f"{alone}, limit=4"):
+        yield f"{alone}, limit=4: work / one at once", ">=", 3.5, limited["times"]
 
 
 def not_installed(name: str) -> str:

@@ -39,10 +39,11 @@ from .watchdog import abandon, watchdog
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
+    from ..backends.base import BaseLockBackend
     from ..conf import AliasConf
     from ..decorators import Name
 
-__all__ = ["Acquisition"]
+__all__ = ["Acquisition", "check_kind"]
 
 logger = logging.getLogger("django_distlock")
 
@@ -139,7 +140,13 @@ class Acquisition:
             ttl = MAX_TTL  # it lasts as long as the transaction
         self._claim = claim = Claim(name, backend.key(name), owner, ttl, note, lock._xact)
         if lock.shared or lock.limit is not None:
-            self._check_mode()
+            if lock._xact:
+                raise UnsupportedOperationError(
+                    "A lock of a transaction, xact=True, is held by it alone",
+                    name=name,
+                    alias=lock.using,
+                )
+            check_kind(backend, name, shared=lock.shared, limited=lock.limit is not None)
             self._claim = claim._replace(shared=lock.shared, limit=lock.limit or 0)
         if patience is None or patience > 0:
             self._claim = self._claim._replace(waits=True)
@@ -162,22 +169,6 @@ class Acquisition:
         return check_ttl(
             lock.min_hold, what="min_hold", name=name, alias=lock.using, longest=longest
         )
-
-    def _check_mode(self) -> None:
-        """Raise UnsupportedOperationError where the store has no such locks."""
-        lock, backend = self._lock, self._backend
-        what = "shared locks" if lock.shared else "locks with a limit"
-        flag = backend.supports_shared if lock.shared else backend.supports_limit
-        if lock._xact:
-            reason = f"A lock of a transaction, xact=True, is exclusive: it has no {what}"
-        elif not flag:
-            reason = (
-                f"{type(backend).__name__} has no {what}: use an alias of another backend, see the "
-                "table of flags in the reference"
-            )
-        else:
-            return
-        raise UnsupportedOperationError(reason, name=lock._plain_name(), alias=lock.using)
 
     def _note(self, name: str, ttl: float) -> str:
         lock = self._lock
@@ -454,3 +445,19 @@ class Acquisition:
             retry_after=refusal.remaining,
             holder=holder,
         )
+
+
+def check_kind(backend: BaseLockBackend, name: str, *, shared: bool, limited: bool) -> None:
+    """Raise UnsupportedOperationError where the store has no locks that several hold."""
+    lacks = {
+        "shared locks": shared and not backend.supports_shared,
+        "locks with a limit": limited and not backend.supports_limit,
+    }
+    for what, lacking in lacks.items():
+        if lacking:
+            raise UnsupportedOperationError(
+                f"{type(backend).__name__} has no {what}: use an alias of another backend, see "
+                "the table of flags in the reference",
+                name=name,
+                alias=backend.alias,
+            )

@@ -11,6 +11,7 @@ from typing import Self
 
 from ..backends.base import BaseLockBackend
 from ..core import flow
+from ..core.acquisition import check_kind
 from ..core.durations import Duration, check_ttl
 from ..core.flow import Flow, Granted
 from ..core.names import check_name
@@ -18,6 +19,7 @@ from ..core.values import Claim, Holder, Note
 from ..core.watchdog import abandon
 from ..exceptions import LockNotAcquiredError
 from ..handler import locks
+from ..lock import check_mode
 from .memory import ELSEWHERE, RENEWED, MemoryBackend
 
 __all__ = ["call_site", "claim_elsewhere", "hold_elsewhere"]
@@ -33,19 +35,31 @@ class hold_elsewhere:
     vain, in whatever thread or task it runs, and never meets its own hold. Works on every
     backend; in a `TestCase` the lock is taken on the test's own connection, so that the code
     under test sees it and the rollback takes it away. ``release()`` lets go before the block's
-    end. With ``ttl`` it is not renewed, as if the other process had crashed, and it expires after
+    end. With ``shared`` or ``limit`` it is held as `lock` holds it by these; ``slot`` is then its
+    slot. With ``ttl`` it is not renewed, as if the other process had crashed, and it expires after
     so many seconds. Else it lasts: under `override_locks` it is renewed as that of a living
-    process, in a real store it has a ttl of an hour. Raises LockNotAcquiredError when the lock
-    is held already.
+    process, in a real store it has a ttl of an hour. Raises LockNotAcquiredError when the lock is
+    held already.
     """
 
-    def __init__(self, name: str, *, using: str = "default", ttl: Duration | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        using: str = "default",
+        ttl: Duration | None = None,
+        shared: bool = False,
+        limit: int | None = None,
+    ) -> None:
         self.name = check_name(name, using)
+        check_mode(shared, limit, name, using)
+        self._mode = shared, limit or 0
         self.alias = using
         self._ttl = ttl if ttl is None else check_ttl(ttl, name=name, alias=using)
         self._site = call_site()
         self._taken: tuple[BaseLockBackend, Claim] | None = None
         self.fencing_token = 0
+        self.slot: int | None = None
 
     def release(self) -> None:
         """Let go of the lock now; at the block's end there is nothing left to do."""
@@ -79,7 +93,9 @@ class hold_elsewhere:
 
     def _take(self) -> Flow[Self]:
         backend = locks[self.alias]
-        claim = claim_elsewhere(backend, self.name, self._ttl, self._site)
+        shared, limit = self._mode
+        check_kind(backend, self.name, shared=shared, limited=limit > 0)
+        claim = claim_elsewhere(backend, self.name, self._ttl, self._site, shared, limit)
         place = backend.place()
         answer = yield from flow.acquire(
             backend,
@@ -95,7 +111,7 @@ class hold_elsewhere:
                 f"hold_elsewhere: it is held already{by}", name=self.name, alias=self.alias
             )
         self._taken = backend, claim
-        self.fencing_token = answer.fencing_token
+        self.fencing_token, self.slot = answer.fencing_token, answer.slot
         return self
 
     def _release(self) -> Flow[None]:
@@ -114,14 +130,22 @@ class hold_elsewhere:
             body_error.add_note(f"hold_elsewhere could not release {self.name!r}: {error}")
 
 
-def claim_elsewhere(backend: BaseLockBackend, name: str, ttl: float | None, site: str) -> Claim:
+def claim_elsewhere(
+    backend: BaseLockBackend,
+    name: str,
+    ttl: float | None,
+    site: str,
+    shared: bool = False,
+    limit: int = 0,
+) -> Claim:
     """Return the claim of a holder outside of this process."""
     holder = Holder(host="elsewhere", pid=os.getpid(), thread="held for a test", site=site)
     owner = (RENEWED if ttl is None else ELSEWHERE) + secrets.token_hex(7)
     if ttl is None:
         in_memory = isinstance(backend, MemoryBackend)
         ttl = backend.conf.ttl if in_memory else min(TTL, backend.longest_ttl)
-    return Claim(name, backend.key(name), owner, ttl, Note(holder).dumps())
+    note = Note(holder, shared=shared, limit=limit or None).dumps()
+    return Claim(name, backend.key(name), owner, ttl, note, shared=shared, limit=limit)
 
 
 def call_site() -> str:

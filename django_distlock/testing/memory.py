@@ -48,7 +48,9 @@ class MemoryBackend(LocMemBackend):
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
         with self._space.mutex:
             self._renew_others()
-            again = self._owned(claim) is not None
+            several = self._space.several.get(claim.key)
+            known = several is not None and several.members.of(claim.owner) is not None
+            again = known or self._owned(claim) is not None
             answer = super().try_acquire(claim, limit)
             if isinstance(answer, Grant) and not (again or claim.owner.startswith(ELSEWHERE)):
                 self._taken.append(claim.name)
@@ -69,6 +71,13 @@ class MemoryBackend(LocMemBackend):
         for row in self._space.rows.values():
             if row.owner.startswith(RENEWED):
                 row.expires = self.clock() + self.conf.ttl
+        for several in self._space.several.values():
+            for each in several.members.all:
+                if each.owner.startswith(RENEWED):
+                    several.members = several.members.renewed(
+                        Claim("", "", each.owner, self.conf.ttl, each.note),
+                        round(self.clock() * 1e6),
+                    )
 
     def turn(self, seconds: float) -> None:
         """Let ``seconds`` pass at once for every lock; the watchdog then does what is due.

@@ -149,6 +149,32 @@ class TestTurned:
             advance_clock(1_000_000)
             assert_held("a")
 
+    def test_those_who_hold_a_lock_with_us(self) -> None:
+        with hold_elsewhere("many", shared=True), hold_elsewhere("few", limit=2) as other:
+            mine, slot = take("many", shared=True), take("few", limit=2)
+            assert {other.slot, slot.slot} == {0, 1}
+            advance_clock(25)
+            assert len(lock("many").holders()) == 2
+            advance_clock(25)
+            mine.release()
+            slot.release()
+            assert [info.shared for info in lock("many").holders()] == [True]
+            with pytest.raises(LockNotAcquiredError, match="Shared by"):
+                lock("many", wait=0).__enter__()
+            with pytest.raises(InvalidLockError, match="limit=2"):
+                lock("few", limit=3, wait=0).acquire()
+        assert_free("many")
+        assert_free("few")
+
+    def test_those_who_share_and_crashed_expire(self) -> None:
+        with hold_elsewhere("many", shared=True, ttl=30):
+            advance_clock(20)
+            mine = take("many", shared=True)
+            advance_clock(11)
+            assert len(lock("many").holders()) == 1
+            mine.release()
+            assert_free("many")
+
     def test_a_detached_lease_expires(self) -> None:
         handle = take("a").detach()
         advance_clock(31)

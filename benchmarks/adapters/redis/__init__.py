@@ -5,13 +5,14 @@ from __future__ import annotations
 from ...adapter import Adapter
 from .bare import BareClient, BareConnection, BareSocket, PushPop
 from .majority import BareSockets, PotteryMajority, RedlockNgMajority
-from .ours import OursRedis, OursRedlock, OursScriptless
+from .ours import OursRedis, OursRedisLimited, OursRedisShared, OursRedlock, OursScriptless
 from .peers import DjangoRedis, Pottery, PythonRedisLock, RedisPy, RedlockNg, Sherlock, Tooz
 
 __all__ = ["REDIS", "REDLOCK"]
 
 REDIS: tuple[type[Adapter], ...] = (
-    *(OursRedis, OursScriptless, BareSocket, BareConnection, BareClient, PushPop),
+    *(OursRedis, OursScriptless, OursRedisShared, OursRedisLimited),
+    *(BareSocket, BareConnection, BareClient, PushPop),
     *(RedisPy, DjangoRedis, PythonRedisLock, Pottery, Sherlock, Tooz, RedlockNg),
 )
 REDLOCK: tuple[type[Adapter], ...] = (OursRedlock, BareSockets, RedlockNgMajority, PotteryMajority)

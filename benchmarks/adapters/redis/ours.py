@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...adapter import Backend
-from ..ours import Ours
+from ..ours import Ours, OursLimited, OursShared
 
-__all__ = ["OursRedis", "OursRedlock", "OursScriptless"]
+__all__ = ["OursRedis", "OursRedisLimited", "OursRedisShared", "OursRedlock", "OursScriptless"]
 
 
 class OursRedis(Ours):
@@ -35,6 +35,15 @@ class OursScriptless(OursRedis):
 
     name = "django-distlock, no scripts"
     alias = "scriptless"
+    at_once = None
+
+
+class OursRedisShared(OursShared, OursRedis):
+    """The same, shared."""
+
+
+class OursRedisLimited(OursLimited, OursRedis):
+    """The same, with a limit."""
 
 
 class OursRedlock(OursRedis):
