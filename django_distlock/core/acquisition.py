@@ -138,18 +138,18 @@ class Acquisition:
         note = self._note(name, ttl)
         if lock._xact:
             ttl = MAX_TTL  # it lasts as long as the transaction
-        self._claim = claim = Claim(name, backend.key(name), owner, ttl, note, lock._xact)
-        if lock.shared or lock.limit is not None:
+        shared, limit = lock.shared, lock.limit
+        if shared or limit is not None:
             if lock._xact:
                 raise UnsupportedOperationError(
                     "A lock of a transaction, xact=True, is held by it alone",
                     name=name,
                     alias=lock.using,
                 )
-            check_kind(backend, name, shared=lock.shared, limited=lock.limit is not None)
-            self._claim = claim._replace(shared=lock.shared, limit=lock.limit or 0)
-        if patience is None or patience > 0:
-            self._claim = self._claim._replace(waits=True)
+            check_kind(backend, name, shared=shared, limited=limit is not None)
+        waits = patience is None or patience > 0
+        key = backend.key(name)
+        self._claim = Claim(name, key, owner, ttl, note, lock._xact, shared, limit or 0, waits)
 
     def _longest_hold(self) -> float | None:
         given = self._lock.max_hold

@@ -79,6 +79,9 @@ def test_connections_that_the_nodes_have_closed(
             assert again is not clients.ask_all
         else:
             assert answer
+    assert [info.name for info in clustered.held(name)] == [name]  # asks every node
+    cut_off(cluster)
+    assert [info.name for info in clustered.held(name)] == [name]
     cut_off(cluster)
     assert clustered.release(mine)
 

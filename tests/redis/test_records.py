@@ -18,12 +18,14 @@ from django_distlock.backends.redis.records import (
     long_note,
     long_owner,
     read,
+    several_record,
     short_note,
     short_owner,
     words_of,
 )
 from django_distlock.backends.redis.scripts import Scripted
-from django_distlock.core.names import key_of, readable
+from django_distlock.core.members import Member, Members
+from django_distlock.core.names import key_of, readable, unreadable
 from django_distlock.core.values import Claim, Holder, Note
 from tests.claims import claim, granted, soon
 from tests.redis.tools import Opener, calls, keys
@@ -55,6 +57,28 @@ def test_what_is_no_record_of_ours_is_read_as_none(raw: bytes) -> None:
 @given(st.binary(min_size=16, max_size=16).map(bytes.hex) | st.text())
 def test_an_owner_is_read_as_it_was_written(owner: str) -> None:
     assert long_owner(short_owner(owner).decode("utf-8", "surrogatepass")) == owner
+
+
+@given(
+    st.lists(st.binary(min_size=16, max_size=16).map(bytes.hex) | st.text(), unique=True),
+    st.integers(0, 1000),
+    st.text(min_size=1),
+)
+def test_the_holders_are_read_as_they_were_written(
+    owners: list[str], limit: int, name: str
+) -> None:
+    notes = [Note(Holder("web", 7)).dumps() for _ in owners]
+    held = Members(
+        limit,
+        0,
+        tuple(Member(owner, 5, 6, 7, 0, note) for owner, note in zip(owners, notes, strict=True)),
+    )
+    text = several_record(1_700_000_000_000_000, 604_800_000, name, held)
+    assert text.isascii()
+    found = read(text.encode())
+    assert found is not None
+    assert (found.token, found.retention, found.owner) == (1_700_000_000_000_000, 604_800_000, "")
+    assert (unreadable(found.name), found.members) == (name, held)
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16))

@@ -176,12 +176,13 @@ class ClusterClient:
     def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
 
-        try:
-            return flow.run(carried_out(begin(), self._once, limit))
-        except ConnectionError:
-            if not resend:
-                raise
-            return flow.run(carried_out(begin(), self._once, limit))
+        for _ in list(self._nodes):  # each may have closed the connection that we kept
+            try:
+                return flow.run(carried_out(begin(), self._once, limit))
+            except ConnectionError:
+                if not resend:
+                    raise
+        return flow.run(carried_out(begin(), self._once, limit))
 
     def node_of(self, key: bytes, limit: float) -> NodeClient:
         if (address := self._slots.owner_of(key)) is None:
@@ -229,12 +230,13 @@ class AsyncClusterClient:
     async def converse(self, begin: Begin[T], limit: float, *, resend: bool = True) -> T:
         from redis.exceptions import ConnectionError
 
-        try:
-            return await flow.arun(carried_out(begin(), self._once, limit))
-        except ConnectionError:
-            if not resend:
-                raise
-            return await flow.arun(carried_out(begin(), self._once, limit))
+        for _ in list(self._nodes):
+            try:
+                return await flow.arun(carried_out(begin(), self._once, limit))
+            except ConnectionError:
+                if not resend:
+                    raise
+        return await flow.arun(carried_out(begin(), self._once, limit))
 
     async def node_of(self, key: bytes, limit: float) -> AsyncNodeClient:
         if (address := self._slots.owner_of(key)) is None:

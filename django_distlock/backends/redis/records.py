@@ -50,7 +50,7 @@ _PIECES = (
 _AS_IT_IS = "\x08"  # what a note begins with that is not such JSON
 
 _HELD = re.compile(r"[-+](\d{16})(\d{9})([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
-_SEVERAL = re.compile(r"\*(\d{16})(\d{9})([^\n]*)\n(.*)", re.DOTALL)
+_SEVERAL = re.compile(r"[*#](\d{16})(\d{9})([^\n]*)\n(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def read(record: bytes | None) -> Record | None:
         )
         members = members._replace(all=all_of)
         token, retention = int(found[1]), int(found[2]) * 1000
-        return Record(token, retention, "", found[3], "", True, members)
+        return Record(token, retention, "", found[3], "", text[0] == "#", members)
     return Record(int(text)) if text.isascii() and text.isdigit() else None
 
 

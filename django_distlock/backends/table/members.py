@@ -84,7 +84,7 @@ def leave(
             return None, False
         return members.without(claim.owner), True
 
-    return bool(_change(statements, connection, claim, patience, decide))
+    return bool(_change(statements, connection, claim, patience, decide, frees=True))
 
 
 def keep_out(
@@ -113,6 +113,8 @@ def _change(
     claim: Claim,
     patience: float,
     decide: Callable[[Seen, Members, int], Decided[T]],
+    *,
+    frees: bool = False,
 ) -> T | None:
     """Write what ``decide`` makes of the living holders, and return its answer; None: no row."""
     for _ in range(TURNS):
@@ -123,7 +125,8 @@ def _change(
         changed, answer = decide(seen, _members_of(seen).living(seen.now), token)
         if changed is None:
             return answer
-        if statements.swap(connection, seen, _row(seen, changed, token, claim), patience):
+        new = _row(seen, changed, token, claim)
+        if statements.swap(connection, seen, new, patience, frees=frees):
             return answer
     raise Outrun(f"others changed its row each of {TURNS} times that it was looked at")
 

@@ -83,7 +83,15 @@ class PortableStatements(Optimistic):
             connection.savepoint_commit(savepoint)
         return None
 
-    def swap(self, connection: BaseDatabaseWrapper, seen: Seen, new: Seen, patience: float) -> bool:
+    def swap(
+        self,
+        connection: BaseDatabaseWrapper,
+        seen: Seen,
+        new: Seen,
+        patience: float,
+        *,
+        frees: bool = False,
+    ) -> bool:
         values = {field: getattr(new, field) for field in FIELDS if field != "digest"}
         return self._update(connection, _as_seen(seen), **values) == 1
 

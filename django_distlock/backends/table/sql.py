@@ -81,7 +81,7 @@ class Dialect:
     the server sends it along with its answer.
 
     ``see`` reads a row, whatever its state, ``make`` makes one that is free, and ``swap`` writes
-    one that is as it was seen.
+    one that is as it was seen; so does ``free``, where that gives up a lease.
 
     ``acquire_soon`` is acquire with a limit on how long the server waits for the row, which some
     transaction of another's may have locked: less than the servers' own limits (50 s on MariaDB,
@@ -105,6 +105,7 @@ class Dialect:
     remove: str
     see: str
     swap: str
+    free: str
     make: str
     make_soon: str
     acquire_soon: str = ""
@@ -238,6 +239,14 @@ def _dialect(
     # token counts too, because it is ahead of the clock after the clock was set back: a row that
     # keeps such a token must stay until the clock has caught up, or the next token would be lower.
     idle = f"{greatest}(token + 1, abs(expires)) <= {now} - %(older)s"
+    # Each grant changes the token, all else the expiry.
+    swap = (
+        f"{haste}UPDATE distlock_lock SET"  # noqa: S608
+        f" owner = {text.format('owner')}, token = %(token)s, acquired = %(acquired)s,"
+        f" expires = %(expires)s, name = %(name)s, note = {text.format('note')}"
+        " WHERE digest = %(digest)s AND token = %(seen_token)s AND"
+        f" expires = %(seen_expires)s{soon}"
+    )
     select = f"SELECT {COLUMNS}, {now} FROM distlock_lock"  # noqa: S608 - constants, here and below
     return Dialect(
         acquire=acquire,
@@ -247,12 +256,8 @@ def _dialect(
         release=f"UPDATE distlock_lock SET owner = {empty}, expires = -{now}, note = {empty}"  # noqa: S608
         f" WHERE {ours}",
         see=f"{select} WHERE digest = %(key)s",
-        # Each grant changes the token, all else the expiry.
-        swap=f"{haste}UPDATE distlock_lock SET"  # noqa: S608
-        f" owner = {text.format('owner')}, token = %(token)s, acquired = %(acquired)s,"
-        f" expires = %(expires)s, name = %(name)s, note = {text.format('note')}"
-        " WHERE digest = %(digest)s AND token = %(seen_token)s AND"
-        f" expires = %(seen_expires)s{soon}",
+        swap=swap,
+        free=swap,
         inspect=f"{select} WHERE digest = %(key)s AND expires > {now}",
         # By a constant, too: the planner does not know that most rows are free, and would go
         # through all of them in the order of the digests.
@@ -346,7 +351,9 @@ _PG: Final = _dialect(
 
 # Nobody relies on a release: the next grant, which waits for the disk, takes it there as well, and
 # one that a crash has undone is over with its ttl.
-POSTGRESQL: Final = replace(_PG, release=f"{_PG.release} AND {_PG_HASTE}")
+POSTGRESQL: Final = replace(
+    _PG, release=f"{_PG.release} AND {_PG_HASTE}", free=f"{_PG.free} AND {_PG_HASTE}"
+)
 
 POSTGRESQL_HASTY: Final = replace(
     POSTGRESQL,
@@ -354,6 +361,7 @@ POSTGRESQL_HASTY: Final = replace(
     acquire_soon=POSTGRESQL.acquire_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
     create=POSTGRESQL.create.replace("ON CONFLICT", f"WHERE {_PG_HASTE} ON CONFLICT", 1),
     create_soon=POSTGRESQL.create_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    swap=f"{POSTGRESQL.swap} AND {_PG_HASTE}",
     renew=f"{POSTGRESQL.renew} AND {_PG_HASTE}",
     renew_many=f"{POSTGRESQL.renew_many} AND {_PG_HASTE}",
 )

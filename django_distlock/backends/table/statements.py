@@ -124,8 +124,19 @@ class Statements(ABC):
         """
 
     @abstractmethod
-    def swap(self, connection: BaseDatabaseWrapper, seen: Seen, new: Seen, patience: float) -> bool:
-        """Write a row as ``new`` if it is as it was seen; return whether it was."""
+    def swap(
+        self,
+        connection: BaseDatabaseWrapper,
+        seen: Seen,
+        new: Seen,
+        patience: float,
+        *,
+        frees: bool = False,
+    ) -> bool:
+        """Write a row as ``new`` if it is as it was seen; return whether it was.
+
+        With ``frees`` it gives up a lease, so that a crash of the database may undo it.
+        """
 
     @abstractmethod
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
@@ -214,10 +225,18 @@ class TextStatements(Statements):
             write(connection, self.dialect.make_soon, given | patient(patience))
         return None
 
-    def swap(self, connection: BaseDatabaseWrapper, seen: Seen, new: Seen, patience: float) -> bool:
+    def swap(
+        self,
+        connection: BaseDatabaseWrapper,
+        seen: Seen,
+        new: Seen,
+        patience: float,
+        *,
+        frees: bool = False,
+    ) -> bool:
         given = {field: getattr(new, field) for field in FIELDS} | patient(patience)
         given |= {"seen_token": seen.token, "seen_expires": seen.expires}
-        return write(connection, self.dialect.swap, given) == 1
+        return write(connection, self.dialect.free if frees else self.dialect.swap, given) == 1
 
     def inspect(self, connection: BaseDatabaseWrapper, key: str) -> Row | None:
         rows = self._select(connection, self.dialect.inspect, key=key)

@@ -11,7 +11,7 @@
 local call, owner, mode = redis.call, ARGV[1], ARGV[9]
 local record = call('GET', KEYS[1])
 
-if mode == 'x' and ARGV[5] ~= '2' and (not record or tonumber(record)) then
+if ARGV[5] ~= '2' and (not record or tonumber(record)) then
     -- Free, as most are.
     local time = call('TIME')
     local clock, last, text = time[1] * 1000000 + time[2], tonumber(record or 0), nil
@@ -23,9 +23,18 @@ if mode == 'x' and ARGV[5] ~= '2' and (not record or tonumber(record)) then
     if not text or #text ~= 16 then  -- a clock that was never set has fewer
         text = string.format('%016.0f', last)
     end
-    call('SET', KEYS[1], '-' .. text .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
     call('SADD', KEYS[2], string.sub(KEYS[1], #KEYS[2]))
-    return last
+    if mode == 'x' then
+        call('SET', KEYS[1], '-' .. text .. ARGV[4] .. owner .. '\n' .. ARGV[2], 'PX', ARGV[3])
+        return last
+    end
+    -- The first of several that may hold it: see holders.lua.
+    local name, note = string.match(ARGV[2], '^([^\n]*)\n(.*)$')
+    local lasts, limit = (ARGV[3] - ARGV[4] * 1000) * 1000, tonumber(mode)
+    call('SET', KEYS[1], string.format('*%s%s%s\n[%d,0,[["%s",%s,%.0f,%.0f,%s,%s]]]', text, ARGV[4],
+        name, limit or 0, owner, text, clock, clock + lasts, limit and '0' or 'null',
+        cjson.encode(note)), 'PX', ARGV[3])
+    return limit and {last, 0} or last
 end
 
 -- include holders.lua
@@ -91,8 +100,8 @@ end
 if call('EXISTS', presence) == 0 then
     call('LREM', state.queue, 0, owner)
     call('RPUSH', state.queue, owner)
-    if state.mode == 'x' and not state.queued then
-        call('SETRANGE', KEYS[1], 0, '+')
+    if not state.queued then
+        call('SETRANGE', KEYS[1], 0, state.mode == 'x' and '+' or '#')
     end
 end
 -- A waiter asks far more often than this; those of crashed processes expire.

@@ -4,8 +4,8 @@
 -- A record is "1234567890123456" when the name is free: the last token. When one holds it alone it
 -- is "-1234567890123456000604800owner\nname\nnote": the token (16), the retention in s (9) and who
 -- holds it, with "+" for "-" when others may be queued. When several hold it, it is
--- "*1234567890123456000604800name\n" and JSON: [the limit or 0, 0, [[owner, token, since, until, slot,
--- note], ...]], times in microseconds. It lives for the ttl of whose lease ends last and the retention
+-- "*1234567890123456000604800name\n" and JSON: [the limit or 0, 0, [["owner", token, since, until,
+-- slot, note], ...]], times in microseconds, with "#" for "*" when others may be queued. It lives for the ttl of whose lease ends last and the retention
 -- together, so that the token outlives the lease; what is left of the lease is the record's ttl less
 -- the retention.
 --
@@ -38,10 +38,11 @@ local function read(key, record, now, asker)
     if not state.token or not tonumber(state.kept) then
         return nil
     end
-    if flag == '*' then
+    if flag == '*' or flag == '#' then
         local name, text = string.match(record, '^([^\n]*)\n(.*)$', 27)
         local raw = cjson.decode(text)
-        state.name, state.queued, state.mode = name, true, raw[1] == 0 and 's' or tostring(raw[1])
+        state.name, state.queued = name, flag == '#'
+        state.mode = raw[1] == 0 and 's' or tostring(raw[1])
         for _, each in ipairs(raw[3]) do
             for field = TOKEN, UNTIL do
                 each[field] = tonumber(each[field])
@@ -170,7 +171,7 @@ local function write(state, now, kept)
                 each[SLOT], each[NOTE]}
         end
         local limit = tonumber(state.mode) or 0
-        record = '*' .. head .. state.name .. '\n' .. cjson.encode({limit, 0, rows})
+        record = (state.queued and '#' or '*') .. head .. state.name .. '\n' .. cjson.encode({limit, 0, rows})
     end
     call('SET', state.key, record, 'PX', math.ceil((ends - now) / 1000) + kept * 1000)
     call('SADD', index, name)

@@ -10,8 +10,14 @@
 
 local call, owner = redis.call, ARGV[1]
 local record = call('GET', KEYS[1])
-if record and string.sub(record, 1, 1) == '-' and string.sub(record, 27, 27 + #owner) == owner .. '\n' then
-    -- Held alone, and nobody waits, as most are.
+local flag = record and string.sub(record, 1, 1)
+local only = flag == '-' and string.sub(record, 27, 27 + #owner) == owner .. '\n'
+if flag == '*' then
+    only = string.find(record, ',[["' .. owner .. '",', 27, true)
+        and not string.find(record, ',["', 27, true)
+end
+if only then
+    -- Held by one, and nobody waits, as most are.
     local lasted = call('PTTL', KEYS[1]) - string.sub(record, 18, 26) * 1000 > 0
     if redis.pcall('SET', KEYS[1], string.sub(record, 2, 17), 'PX', ARGV[2]).err then
         call('DEL', KEYS[1])

@@ -13,7 +13,8 @@ local answers = {}
 for number, key in ipairs(KEYS) do
     local record = call('GET', key)
     local owner, ttl, note = ARGV[3 * number - 1], ARGV[3 * number], ARGV[3 * number + 1]
-    local several = record and string.sub(record, 1, 1) == '*'
+    local flag = record and string.sub(record, 1, 1)
+    local several = flag == '*' or flag == '#'
     local alone = record and not several and string.sub(record, 27, 27 + #owner) == owner .. '\n'
     answers[number] = 0
     if alone and note == '' then
