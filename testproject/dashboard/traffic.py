@@ -104,6 +104,25 @@ def _report(chance: random.Random, alias: str) -> None:
             over.wait(chance.uniform(20, 90))
 
 
+def _catalogue(chance: random.Random, alias: str) -> None:
+    """Read the catalogue with others, or rebuild it alone."""
+    from django_distlock import lock, locks
+
+    alias = chance.choice([each for each in locks if locks[each].supports_shared])
+    reads = chance.random() < 0.8
+    with lock("catalogue", using=alias, ttl=15, wait=5, shared=reads):
+        over.wait(chance.uniform(2, 9) if reads else 1)
+
+
+def _partner(chance: random.Random, alias: str) -> None:
+    """Ask the partner's API, which takes three requests at a time."""
+    from django_distlock import lock, locks
+
+    alias = chance.choice([each for each in locks if locks[each].supports_limit])
+    with lock("partner-api", using=alias, ttl=15, wait=3, limit=3):
+        over.wait(chance.uniform(1, 6))
+
+
 def _crash(chance: random.Random, alias: str) -> None:
     """Take a lock, and be gone: it frees itself when its ttl is over."""
     from django_distlock import lock
@@ -152,8 +171,8 @@ def _tasks(chance: random.Random, alias: str) -> None:
 
 
 DEEDS: tuple[Callable[[random.Random, str], None], ...]
-DEEDS = (_invoice, _stock, _report, _crash, _buy, _export, _tasks)
-WEIGHTS = (8, 5, 3, 1, 2, 2, 1)
+DEEDS = (_invoice, _stock, _report, _catalogue, _partner, _crash, _buy, _export, _tasks)
+WEIGHTS = (8, 5, 3, 4, 4, 1, 2, 2, 1)
 
 
 if __name__ == "__main__":

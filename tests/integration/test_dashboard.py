@@ -78,6 +78,7 @@ def test_it_shows_live_traffic_and_ends_by_ctrl_c(folder: Path) -> None:
         # A lock of each store, and one that a view holds for its user.
         wanted = [{"alias": alias} for alias in ("default", "version", *stores[1:])]
         wanted.append({"alias": "default", "q": "shop:orders admin"})
+        wanted += [{"q": "catalogue"}, {"q": "partner-api"}]  # that several hold
         while wanted:
             assert time.monotonic() < end, f"{wanted}\n{said.read_text()}"
             time.sleep(0.2)
