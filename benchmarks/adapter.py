@@ -36,6 +36,8 @@ class Adapter(ABC):
     """What Django's INSTALLED_APPS needs for it."""
     waits: ClassVar[bool] = True
     """Whether `acquire` waits for a lock that one alone holds; without, only pairs are measured."""
+    exclusive: ClassVar[bool] = True
+    """Whether one alone holds it."""
     at_once: ClassVar[int | None] = None
     """How many hold it at once, where that is to be compared."""
 

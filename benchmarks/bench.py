@@ -64,7 +64,8 @@ class Bench:
     def ours(self) -> list[Adapter]:
         """Our own adapter of the alias ``default``, if it is among those to be measured."""
         mine = self.store.backend
-        return [each for each in self.adapters if each.kind == "ours" and each.backend == mine]
+        ours = [each for each in self.adapters if each.kind == "ours" and each.exclusive]
+        return [each for each in ours if each.backend == mine]
 
     def leases(self, wanted: int) -> int:
         """Return how many leases to take where ``wanted`` are more than the store is good for."""

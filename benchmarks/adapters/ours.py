@@ -64,7 +64,7 @@ class OursShared(Ours):
     """The same, shared with others."""
 
     name = "django-distlock, shared"
-    waits = False  # for nobody
+    waits = exclusive = False
     at_once = None
     mode: ClassVar[dict[str, Any]] = {"shared": True}
 
@@ -73,7 +73,7 @@ class OursLimited(Ours):
     """The same, held by four at once."""
 
     name = "django-distlock, limit=4"
-    waits = False
+    waits = exclusive = False
     at_once = 4
     mode: ClassVar[dict[str, Any]] = {"limit": 4}
 

@@ -28,7 +28,7 @@ def failing(bench: Bench) -> list[Row]:
 
 
 def _attempts(adapter: Adapter) -> bool:
-    return type(adapter).try_acquire is not Adapter.try_acquire
+    return adapter.exclusive and type(adapter).try_acquire is not Adapter.try_acquire
 
 
 def _measure(bench: Bench, adapter: Adapter) -> Row:

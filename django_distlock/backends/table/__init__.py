@@ -155,7 +155,7 @@ class TableBackend(InDatabase):
             if isinstance(answer, Refusal):
                 if (met := members.told(claim, answer)) is not answer:
                     answer = met
-                    if claim.waits:
+                    if claim.waits and met.other_limit is None:
                         seconds = self.command_timeout
                         members.keep_out(statements, lent.connection, claim, seconds)
                 if statements.looks:
