@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import configparser
+import importlib.util
 import re
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from django.core.management import get_commands
@@ -156,17 +158,58 @@ def test_the_readme_names_every_extra() -> None:
     assert [each for each in setup["options.extras_require"] if f"`{each}`" not in said] == []
 
 
-def _page_of(page: Page, target: str) -> str:
-    """Return the page that a link leads to, the English one of both; empty for the web."""
-    if ":" in target:
-        return ""
-    path = (page.path.parent / target.partition("#")[0]).resolve().relative_to(ROOT).as_posix()
-    return path.replace("docs/zh/", "docs/explanation/")
+def translations() -> ModuleType:
+    """Return docs/translations.py as a module."""
+    spec = importlib.util.spec_from_file_location("translations", ROOT / "docs/translations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-CHINESE = {"README.md": "README.zh-CN.md"} | {
-    f"docs/explanation/{path.name}": f"docs/zh/{path.name}" for path in (ROOT / "docs/zh").iterdir()
+def _named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+CHINESE = {
+    _named(english): _named(page) for page, english in translations().translated(ROOT / "docs")
 }
+"""English pages, and their Chinese ones."""
+
+
+def _page_of(page: Page, target: str) -> str:
+    """Return the page that a link leads to, the English one of both; empty for the web and here."""
+    if ":" in target or target.startswith("#"):
+        return ""
+    path = _named((page.path.parent / target.partition("#")[0]).resolve())
+    return {chinese: english for english, chinese in CHINESE.items()}.get(path, path)
+
+
+def test_the_chinese_core_is_there() -> None:
+    core = ("why-a-lock-is-not-enough", "which-backend", "guarantees", "well-known-recipes")
+    pages = ["README.md", "docs/tutorial/first-lock.md"]
+    pages += [f"docs/explanation/{page}.md" for page in core]
+    assert set(pages) <= set(CHINESE)
+
+
+def test_a_chinese_page_that_is_behind_is_named(tmp_path: Path) -> None:
+    """Change an English page; note that it was translated again."""
+    module, docs = translations(), tmp_path / "docs"
+    (docs / "zh").mkdir(parents=True)
+    for english, chinese in CHINESE.items():
+        for name in (english, chinese):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    for page, english in module.translated(docs):
+        module.done(page, english)
+    assert module.behind(docs) == []
+    changed = tmp_path / "docs/explanation/which-backend.md"
+    changed.write_text(changed.read_text() + "One more sentence.\n")
+    assert module.behind(docs) == [(docs / "zh/which-backend.md", changed)]
+    module.done(docs / "zh/which-backend.md", changed)
+    assert module.behind(docs) == []
+    assert (docs / "zh/which-backend.md").read_text().count("<!-- translated:") == 1
 
 
 @pytest.mark.parametrize("english", CHINESE, ids=str)
