@@ -116,6 +116,11 @@ class FlowBackend(BaseLockBackend):
         """Inspect a lock."""
         raise NotImplementedError
 
+    def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
+        """Return all who hold a lock, where there may be several."""
+        info = yield from self.inspect_flow(name)
+        return [] if info is None else [info]
+
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Operation[Cleaned]:
         """Remove some of what is idle."""
         raise NotImplementedError
@@ -202,6 +207,12 @@ class FlowBackend(BaseLockBackend):
 
     async def ainspect(self, name: str) -> LockInfo | None:
         return await self.ado(lambda: self.inspect_flow(name))
+
+    def holders(self, name: str) -> list[LockInfo]:
+        return self.do(lambda: self.holders_flow(name))
+
+    async def aholders(self, name: str) -> list[LockInfo]:
+        return await self.ado(lambda: self.holders_flow(name))
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         if not self.cleans:

@@ -53,7 +53,7 @@ class ZooKeeperBackend(Looking):
     CERT, KEY, KEY_PASSWORD, VERIFY and CHECK_HOSTNAME.
     """
 
-    queues = fair = notifies = counts_waiters = cleans = True
+    queues = fair = notifies = counts_waiters = cleans = supports_shared = True
     # A node is of the session that made it, and so of one process.
     transferable = False
     poll: ClassVar[tuple[float, float]] = (0.02, 0.1)

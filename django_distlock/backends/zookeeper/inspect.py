@@ -11,7 +11,7 @@ from ...core.names import key_of
 from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
 from ..flows import FlowBackend
 from .options import Facts
-from .requests import Contender, contenders, kinds, words_of
+from .requests import Contender, contenders, holders, kinds, words_of
 from .steps import Talk
 
 __all__ = ["Looking"]
@@ -28,8 +28,12 @@ class Looking(FlowBackend):
     facts: Facts
 
     def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
+        found = yield from self.holders_flow(name)
+        return found[0] if found else None
+
+    def holders_flow(self, name: str) -> Talk[list[LockInfo]]:
         found = yield from self._look_at([self.key(name)], queue=True)
-        return found[0][1] if found else None
+        return [info for _, info in found]
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         keys = self.do(self._keys)
@@ -60,19 +64,22 @@ class Looking(FlowBackend):
             ]
             if not held:
                 break
-            firsts = yield [
-                kinds().GetData(f"{base}/{key}/{line[0].node}", None) for key, line in held
+            sure = [(key, line, each) for key, line in held for each in holders(line)]
+            datas = yield [
+                kinds().GetData(f"{base}/{key}/{each.node}", None) for key, _, each in sure
             ]
-            keys = []
-            for (key, line), first in zip(held, firsts, strict=True):
-                if _is_missing(first):
-                    keys.append(key)
+            keys, told = [], {}
+            for (key, line, each), answer in zip(sure, datas, strict=True):
+                if _is_missing(answer):
+                    if not each.shared:
+                        keys.append(key)
                     continue
-                data, stat = _sound(first)
-                waiting: tuple[Holder, ...] = ()
-                if queue and len(line) > 1:
-                    waiting = yield from self._waiting(key, line[1 : SHOWN + 1])
-                found.append((key, _info(line, data, stat, waiting)))
+                data, stat = _sound(answer)
+                others = line[len(holders(line)) :]
+                if queue and others and key not in told:
+                    told[key] = yield from self._waiting(key, others[:SHOWN])
+                info = _info(each, len(others), data, stat, told.get(key, ()))
+                found.append((key, info))
             if not keys:
                 break
         return found
@@ -118,7 +125,9 @@ class Looking(FlowBackend):
         return Cleaned(removed=removed, seen=len(some), cursor=more)
 
 
-def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, ...]) -> LockInfo:
+def _info(
+    holder: Contender, waiters: int, data: bytes, stat: Any, waiting: tuple[Holder, ...]
+) -> LockInfo:
     name, words = words_of(data)
     return noted(
         words,
@@ -126,8 +135,8 @@ def _info(line: list[Contender], data: bytes, stat: Any, waiting: tuple[Holder, 
         fencing_token=stat.czxid,
         acquired_at=EPOCH + timedelta(milliseconds=stat.ctime),
         expires_at=None,  # when the session of its process ends, or its ttl there runs out
-        waiters=len(line) - 1,
-        owner=line[0].owner,
+        waiters=waiters,
+        owner=holder.owner,
         waiting=waiting,
     )
 

@@ -32,6 +32,7 @@ class Place:
         "note",
         "owner",
         "session",
+        "shared",
         "stale",
         "token",
         "unsure",
@@ -40,8 +41,9 @@ class Place:
         "watching",
     )
 
-    def __init__(self, owner: str, base: str, key: str, due: float) -> None:
+    def __init__(self, owner: str, base: str, key: str, due: float, shared: bool = False) -> None:
         self.owner = owner
+        self.shared = shared  # whether its node says that others may hold the lock, too
         self.base = base  # the path of all locks
         self.key = key  # of the lock
         self.due = due  # when it is given up, by the clock, unless it is heard of before
@@ -51,7 +53,7 @@ class Place:
         self.granted = False
         self.lost = False  # its session was not sure to live, if only for a moment
         self.unsure = False  # a release was sent and not answered
-        self.ahead: tuple[str, ...] = ()  # the nodes before it, when it was looked at
+        self.ahead: tuple[str, ...] = ()  # the nodes that it waits for, when it was looked at
         self.looked = 0.0  # when that was
         self.note = ""  # the holder's, if it was seen
         self.watching = ""  # the path of the node whose end it waits for

@@ -14,9 +14,21 @@ from typing import Any, Final
 
 from ...core.values import Claim
 
-__all__ = ["Contender", "contenders", "creating", "data_of", "node_of", "words_of"]
+__all__ = [
+    "Contender",
+    "ahead_of",
+    "contenders",
+    "creating",
+    "data_of",
+    "holders",
+    "node_of",
+    "sharing",
+    "words_of",
+]
 
+EPHEMERAL: Final = 1
 EPHEMERAL_SEQUENTIAL: Final = 3
+SHARED: Final = ".s"  # what the owner's word ends with in the name of one who shares
 CONTAINER: Final = 4
 LONG = 500  # bytes; data that is longer is compressed
 
@@ -60,25 +72,49 @@ class Contender:
     number: int
     owner: str
     node: str
+    shared: bool = False
 
 
 def contenders(children: list[str]) -> list[Contender]:
     """Return who stands in a lock's queue, the holder first; what is none of ours is left out."""
     found = []
     for child in children:
-        owner, _, number = child.partition("-")
+        word, _, number = child.partition("-")
+        owner = word.removesuffix(SHARED)
         try:
             # After 2**31 nodes the server counts on from the lowest negative number.
-            found.append(Contender(int(number) & 0xFFFFFFFF, _long_owner(owner), child))
+            place = int(number) & 0xFFFFFFFF
+            found.append(Contender(place, _long_owner(owner), child, owner != word))
         except ValueError:
             continue
     found.sort(key=lambda each: each.number)
     return found
 
 
-def node_of(owner: str) -> str:
+def ahead_of(line: list[Contender], node: str) -> list[str] | None:
+    """Return the nodes that keep another one from its lock; None if that is not in the line.
+
+    Of one who shares those who want to be alone, though they wait.
+    """
+    ahead: list[Contender] = []
+    for each in line:
+        if each.node == node:
+            return [other.node for other in ahead if not (each.shared and other.shared)]
+        ahead.append(each)
+    return None
+
+
+def holders(line: list[Contender]) -> list[Contender]:
+    """Return those of a line who hold the lock: the first, and with it who shares it."""
+    count = 0
+    while count < len(line) and line[count].shared:
+        count += 1
+    return line[: max(count, 1)]
+
+
+def node_of(owner: str, *, shared: bool = False) -> str:
     """Return what the name of an owner's node begins with."""
-    return f"{_short_owner(owner)}-"
+    return f"{_short_owner(owner)}{SHARED if shared else ''}-"
 
 
 def _short_owner(owner: str) -> str:
@@ -110,6 +146,11 @@ def words_of(data: bytes | None) -> tuple[str, str]:
 
 def creating(path: str, claim: Claim, acl: Any) -> Any:
     """Return the request for a place in a lock's queue."""
-    return kinds().Create2(
-        f"{path}/{node_of(claim.owner)}", data_of(claim), acl, EPHEMERAL_SEQUENTIAL
-    )
+    node = node_of(claim.owner, shared=claim.shared)
+    return kinds().Create2(f"{path}/{node}", data_of(claim), acl, EPHEMERAL_SEQUENTIAL)
+
+
+def sharing(path: str, node: str, claim: Claim, acl: Any) -> tuple[str, Any]:
+    """Return the node of one who shares, at the place of its ``node``, and what creates it."""
+    shared = node_of(claim.owner, shared=True) + node.partition("-")[2]
+    return shared, kinds().Create2(f"{path}/{shared}", data_of(claim), acl, EPHEMERAL)

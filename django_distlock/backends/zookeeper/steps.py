@@ -13,7 +13,16 @@ from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
 from .options import Facts
 from .places import Place, Places
-from .requests import Contender, contenders, creating, kinds, words_of
+from .requests import (
+    Contender,
+    ahead_of,
+    contenders,
+    creating,
+    holders,
+    kinds,
+    sharing,
+    words_of,
+)
 from .session import Session
 
 __all__ = ["BATCH", "PRESENCE", "Steps", "Talk"]
@@ -64,7 +73,7 @@ class Steps:
             self._places.drop(place)
             place = None
         if place is None:
-            place = Place(claim.owner, self._base, claim.key, now + ASKING)
+            place = Place(claim.owner, self._base, claim.key, now + ASKING, claim.shared)
             self._places.add(place)
             children = yield from self._enter(place, claim)
         elif place.granted:
@@ -87,11 +96,11 @@ class Steps:
     ) -> Talk[Grant | Refusal]:
         """Answer by who stands before us."""
         line = [] if _is_missing(children) else contenders(_sound(children))
-        names = [each.node for each in line]
-        if place.node not in names:  # somebody has removed it: begin at the end of the queue
+        before = ahead_of(line, place.node)
+        if before is None:  # somebody has removed it: begin at the end of the queue
             self._places.drop(place)
             return (yield from self.acquire(claim, join=join))
-        ahead = tuple(names[: names.index(place.node)])
+        ahead = tuple(before)
         place.looked = now
         if ahead != place.ahead:
             place.ahead = ahead
@@ -212,6 +221,8 @@ class Steps:
             if place is None or place.lost or not place.granted:
                 continue
             if place.session == self._session.id:
+                if claim.shared and not place.shared:
+                    yield from self._share(place, claim)
                 asked.append((claim, place))
         for start in range(0, len(asked), BATCH):
             some = asked[start : start + BATCH]
@@ -223,6 +234,21 @@ class Steps:
                     self._places.drop(place)
         return [ours[claim.owner] for claim in claims]
 
+    def _share(self, place: Place, claim: Claim) -> Talk[None]:
+        """Have a node that says that it shares take the place of one that is alone.
+
+        Both stand at that place for a moment, so that no other has the lock.
+        """
+        from kazoo.exceptions import NodeExistsError
+
+        node, creating_it = sharing(place.path, place.node, claim, self.acl())
+        created, gone = yield [creating_it, kinds().Delete(place.whole, -1)]
+        if not isinstance(created, NodeExistsError):  # as the first answer was lost
+            _sound(created)
+        if not _is_missing(gone):
+            _sound(gone)
+        place.node, place.shared = node, True
+
     def release(self, claim: Claim) -> Talk[bool]:
         """Remove a claim's node, in the queue or at its head; return whether it held the lock."""
         place = self._places.get(claim.owner)
@@ -232,10 +258,15 @@ class Steps:
                 self._places.drop(place)
             return answer
         before, place.unsure = place.unsure, True
-        (gone,) = yield [kinds().Delete(place.whole, -1)]
-        missing = _is_missing(gone)
-        if not missing:
-            _sound(gone)
+        asked = [kinds().Delete(place.whole, -1)]
+        if claim.shared and not place.shared:  # it may have come to be shared, without an answer
+            shared, _ = sharing(place.path, place.node, claim, self.acl())
+            asked.append(kinds().Delete(f"{place.path}/{shared}", -1))
+        gone = yield asked
+        for each in gone:
+            if not _is_missing(each):
+                _sound(each)
+        missing = all(map(_is_missing, gone))
         self._places.drop(place)
         if place.lost:
             return False
@@ -254,7 +285,7 @@ class Steps:
         for each in gone:
             if not _is_missing(each):
                 _sound(each)
-        return mine[0] is line[0] and not _is_missing(gone[0])
+        return mine[0] in holders(line) and not _is_missing(gone[0])
 
     # -- waiting ---------------------------------------------------------------------------------
 

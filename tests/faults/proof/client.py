@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .history import Log, Note
-from .plans import Plan, draw
+from .plans import LIMITED, SHARED, Plan, draw
 from .resource import Writer
 
 __all__ = ["run"]
@@ -38,7 +38,8 @@ class _Client:
         self._stop = folder / "stop"
         from django_distlock import locks
 
-        self._modes = locks[alias].supports_shared and locks[alias].supports_limit
+        flags = {SHARED: locks[alias].supports_shared, LIMITED: locks[alias].supports_limit}
+        self._several = [name for name, there in flags.items() if there]
 
     def run(self) -> None:
         """Do round after round."""
@@ -53,7 +54,7 @@ class _Client:
                 await asyncio.sleep(self._chance.uniform(0.0, self._ttl / 50))
 
     def _draw(self) -> Plan:
-        return draw(self._chance, self._ttl, modes=self._modes)
+        return draw(self._chance, self._ttl, several=self._several)
 
     def _lock(self, plan: Plan, **options: Any) -> Any:
         from django_distlock import lock

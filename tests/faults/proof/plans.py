@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LIMIT", "NAMES", "Plan", "draw"]
+__all__ = ["LIMIT", "LIMITED", "NAMES", "SHARED", "Plan", "draw"]
 
 ALONE = ("first", "second")
 SHARED, LIMITED = "read and written", "limited"
@@ -30,14 +31,14 @@ class Plan:
     mode: dict[str, Any]
 
 
-def draw(chance: random.Random, ttl: float, *, modes: bool = False) -> Plan:
-    """Draw a round; with ``modes`` also of locks that several hold."""
+def draw(chance: random.Random, ttl: float, *, several: Sequence[str] = ()) -> Plan:
+    """Draw a round; half of them of locks that several hold, if there are such names."""
     kinds: tuple[str, ...]
     kinds = ("check", "check", "write", "write", "write", "renew", "again", "sleep")
     name = chance.choice(ALONE)
     mode: dict[str, Any] = {}
-    if modes and chance.random() < 0.5:
-        name = chance.choice((SHARED, LIMITED))
+    if several and chance.random() < 0.5:
+        name = chance.choice(several)
         mode = {"limit": LIMIT} if name == LIMITED else {"shared": chance.random() < 0.7}
         kinds = ("check", "check", "renew", "again", "sleep")  # several would write at once
     steps = tuple(
