@@ -44,6 +44,7 @@ class EtcdBackend(FlowBackend):
     queues = True
     notifies = True
     counts_waiters = True
+    supports_shared = True
     store_errors = (EtcdError, HttpError)
     options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
@@ -73,6 +74,10 @@ class EtcdBackend(FlowBackend):
         return self._steps.release(claim)
 
     def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
+        held = yield from self.holders_flow(name)
+        return held[0] if held else None
+
+    def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
         return inspect.look(self.located.root, self.key(name))
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:

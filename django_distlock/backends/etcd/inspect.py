@@ -10,7 +10,7 @@ from operator import attrgetter
 from ...core.values import LockInfo, Note, noted
 from . import messages
 from .asking import Operation
-from .messages import Key, contenders, key_of
+from .messages import Key, contenders, holders, key_of
 
 __all__ = ["look", "page"]
 
@@ -21,13 +21,13 @@ SHOWN = 100  # waiters of a lock that are shown by who they are
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def look(root: str, digest: str) -> Operation[LockInfo | None]:
+def look(root: str, digest: str) -> Operation[list[LockInfo]]:
     """Return who holds a lock."""
     first, end = messages.whole_line(root, digest)
     said = yield messages.page(first, end, 0)
     for line in _lines(key_of(said), root):
-        return (yield from _info(line, root))
-    return None
+        return (yield from _infos(line, root))
+    return []
 
 
 def page(
@@ -56,9 +56,7 @@ def page(
             lines = list(_lines(key_of(whole), root))
     shown: list[LockInfo] = []
     for line in lines:
-        info = yield from _info(line, root, ask_end=len(shown) < ends)
-        if info is not None:
-            shown.append(info)
+        shown += yield from _infos(line, root, ask_end=len(shown) < ends)
     return shown, following, revision
 
 
@@ -68,26 +66,34 @@ def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
         yield sorted(line, key=attrgetter("created"))
 
 
-def _info(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[LockInfo | None]:
-    # Etcd shows no time of its own: `acquired_at` is when the holder asked, by its machine's clock.
+def _infos(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[list[LockInfo]]:
     line = contenders(line)
-    record = line[0].record if line else None
-    if record is None:  # put there by somebody else
-        return None
-    holder, *waiting = line
-    expires_at = None
-    if ask_end:
-        said = yield messages.time_to_live(holder.lease)
-        expires_at = datetime.now(UTC) + timedelta(seconds=max(int(said.get("TTL", -1)), 0))
-    return noted(
-        record.note,
-        name=record.name,
-        fencing_token=holder.created,
-        acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
-        expires_at=expires_at,
-        waiters=len(waiting),
-        owner=holder.under(root)[1],
-        waiting=tuple(
-            Note.loads(each.record.note).holder for each in waiting[:SHOWN] if each.record
-        ),
+    sure = holders(line) if line else []
+    waiting = tuple(
+        Note.loads(each.record.note).holder
+        for each in line[len(sure) : len(sure) + SHOWN]
+        if each.record
     )
+    shown = []
+    for holder in sure:
+        # Etcd shows no time of its own: this is when the holder asked, by its host's clock.
+        record = holder.record
+        if record is None:  # put there by somebody else
+            continue
+        expires_at = None
+        if ask_end:
+            said = yield messages.time_to_live(holder.lease)
+            expires_at = datetime.now(UTC) + timedelta(seconds=max(int(said.get("TTL", -1)), 0))
+        shown.append(
+            noted(
+                record.note,
+                name=record.name,
+                fencing_token=holder.created,
+                acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
+                expires_at=expires_at,
+                waiters=len(line) - len(sure),
+                owner=holder.under(root)[1],
+                waiting=waiting,
+            )
+        )
+    return shown

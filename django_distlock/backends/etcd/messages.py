@@ -23,6 +23,8 @@ __all__ = [
     "contenders",
     "exists",
     "grant",
+    "holders",
+    "in_the_way",
     "join",
     "keepalive",
     "key_of",
@@ -31,6 +33,7 @@ __all__ = [
     "page",
     "release",
     "revoke",
+    "share",
     "take",
     "time_to_live",
     "watch",
@@ -39,6 +42,8 @@ __all__ = [
 ]
 
 TXN, RANGE = "/v3/kv/txn", "/v3/kv/range"
+
+SHARED = " shared"
 
 
 @dataclass(slots=True)
@@ -113,17 +118,21 @@ class Record:
     """In microseconds since 1970, by the clock of who asked."""
     name: str
     note: str
+    shared: bool = False
+    """Whether others that share the lock may hold it, too."""
 
     def dumps(self) -> str:
-        return f"{self.asked_at}\n{readable(self.name)}\n{self.note}"
+        shared = SHARED if self.shared else ""
+        return f"{self.asked_at}{shared}\n{readable(self.name)}\n{self.note}"
 
     @classmethod
     def loads(cls, text: str) -> Record | None:
         """Read what `dumps` wrote; None if it is something else."""
         parts = text.split("\n", 2)
-        if len(parts) != 3 or not (parts[0].isascii() and parts[0].isdigit()):
+        asked_at = parts[0].removesuffix(SHARED)
+        if len(parts) != 3 or not (asked_at.isascii() and asked_at.isdigit()):
             return None
-        return cls(int(parts[0]), unreadable(parts[1]), parts[2])
+        return cls(int(asked_at), unreadable(parts[1]), parts[2], asked_at != parts[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +155,12 @@ class Key:
     def asks(self) -> bool:
         """Whether a process asks for the lock by it: what other programs put there has no lease."""
         return self.lease != "0"
+
+    @property
+    def shares(self) -> bool:
+        """Whether it asks to share the lock; known where its value was asked for."""
+        record = self.record if self.value else None
+        return record is not None and record.shared
 
     @property
     def record(self) -> Record | None:
@@ -234,26 +249,36 @@ def take(keys: Keys, value: str, lease: str) -> Question:
     )
 
 
-def join(keys: Keys, value: str, lease: str) -> Question:
-    """Put the own key at the end of the line if it is not there yet; tell who is the one ahead."""
+def join(keys: Keys, value: str, lease: str, *, limit: int = 2) -> Question:
+    """Put the own key at the end of the line if it is not there yet; tell who is the one ahead.
+
+    With a ``limit`` of 0 all who are.
+    """
     return Question(
         TXN,
         _txn(
             _is_created_at(keys.own, 0),
-            [_put(keys.own, value, lease), _ranked(keys, "DESCEND", 2, values=True)],
+            [_put(keys.own, value, lease), _ranked(keys, "DESCEND", limit, values=True)],
             [_get(keys.own)],
         ),
     )
 
 
-def look(places: Sequence[tuple[Keys, int]], *, first: bool = False, limit: int = 1) -> Question:
+def look(
+    places: Sequence[tuple[Keys, int]],
+    *,
+    first: bool = False,
+    limit: int = 1,
+    values: bool = False,
+) -> Question:
     """Ask for each own key, and for the one ahead of it; with ``first`` also who came first.
 
-    With a ``limit`` of 0 for all that are ahead.
+    With a ``limit`` of 0 for all that are ahead, with ``values`` also for what they ask for.
     """
     asked = []
     for keys, created in places:
-        asked += [_get(keys.own), _ranked(keys, "DESCEND", limit, before=created)]
+        ranked = _ranked(keys, "DESCEND", limit, before=created, values=values)
+        asked += [_get(keys.own), ranked]
         if first:
             asked.append(_ranked(keys, "ASCEND", 1, values=True))
     return Question(TXN, _txn("", asked), reads=True)
@@ -267,6 +292,12 @@ def exists(keys: Sequence[str]) -> Question:
 def move(key: str, created: int, lease: str) -> Question:
     """Hang a key on another lease; its value and its place in the line stay."""
     put = f'{{"request_put":{{"key":"{key}","ignore_value":true,"lease":"{lease}"}}}}'
+    return Question(TXN, _txn(_is_created_at(key, created), [put]))
+
+
+def share(key: str, created: int, value: str) -> Question:
+    """Have a key say that its lock is shared; its lease and its place in the line stay."""
+    put = f'{{"request_put":{{"key":"{key}","ignore_lease":true,"value":"{value}"}}}}'
     return Question(TXN, _txn(_is_created_at(key, created), [put]))
 
 
@@ -299,6 +330,19 @@ def watch(key: str) -> Question:
 def key_of(answer: Mapping[str, Any]) -> list[Key]:
     """Return the keys in one part of an answer."""
     return [Key.read(raw) for raw in answer.get("kvs", ())]
+
+
+def in_the_way(keys: Iterable[Key], *, shared: bool) -> list[Key]:
+    """Return those of some keys ahead that keep the next one, which may share, from the lock."""
+    return [key for key in keys if key.asks and not (shared and key.shares)]
+
+
+def holders(line: Sequence[Key]) -> Sequence[Key]:
+    """Return those of a line, in order, who hold the lock: the first, and who shares it."""
+    count = 0
+    while count < len(line) and line[count].shares:
+        count += 1
+    return line[: max(count, 1)]
 
 
 def contenders(keys: Iterable[Key]) -> list[Key]:

@@ -20,6 +20,8 @@ class Place:
 
     keys: Keys
     lease: Lent
+    shared: bool = False
+    """Whether others that share the lock may hold it, too."""
     created: int = 0
     """The revision at which the key was made; 0: it is not there."""
     granted: bool = False

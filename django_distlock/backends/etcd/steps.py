@@ -17,7 +17,7 @@ from . import messages
 from .asking import Operation, Said
 from .errors import EtcdError, NoSuchLeaseError
 from .leases import Lent, Pool, lifetime
-from .messages import Key, Keys, Record, contenders, key_of
+from .messages import Key, Keys, Record, contenders, holders, in_the_way, key_of
 from .places import Place, Places
 
 __all__ = ["BATCH", "Steps"]
@@ -66,13 +66,18 @@ class Steps:
         """Put the claim's key; the place is granted, or there is a refusal, or look again."""
         if place is None:
             lease = yield from self._lend(claim.ttl)
-            new = Place(Keys.of(self.root, claim), lease)
+            new = Place(Keys.of(self.root, claim), lease, claim.shared)
             place = self.places.add(claim.owner, new, self._clock())
         elif not self._has_whole(place.lease, claim.ttl):
             place.lease = yield from self._lend(claim.ttl)
         now = round(time.time() * 1e6)
-        value = messages.base64(Record(now, claim.name, claim.note).dumps())
-        question = (messages.join if wait else messages.take)(place.keys, value, place.lease.id)
+        value = messages.base64(Record(now, claim.name, claim.note, claim.shared).dumps())
+        joins = wait or claim.shared
+        if joins:
+            limit = 0 if claim.shared else 2
+            question = messages.join(place.keys, value, place.lease.id, limit=limit)
+        else:
+            question = messages.take(place.keys, value, place.lease.id)
         unsure, place.unsure = place.unsure, True
         try:
             said = yield question
@@ -84,13 +89,18 @@ class Steps:
         parts = said["responses"]
         if said.get("succeeded"):
             place.created = int(said["header"]["revision"])
-            line = key_of(parts[1]["response_range"]) if wait else []
-            if len(line) > 1 and line[1].asks:
-                place.ahead = line[1].key
+            line = key_of(parts[1]["response_range"]) if joins else []
+            before = in_the_way(line[1:], shared=claim.shared)
+            if before:
+                place.ahead = before[0].key
                 # Only with one ahead it is the holder.
                 alone = int(parts[1]["response_range"]["count"]) == 2
-                return place, Refusal(note=_note(line[1]) if alone else "", queue=True)
-            if len(line) < 2:
+                refusal = Refusal(note=_note(before[0]) if alone else "", queue=wait)
+                if not wait:
+                    yield messages.release(place.keys.own, place.created)
+                    yield from self._part(claim, place)
+                return place, refusal
+            if claim.shared or len(line) < 2:
                 yield from self._assure(claim, place, said)
             return place, None
         own = key_of(parts[0]["response_range"])
@@ -113,15 +123,20 @@ class Steps:
         if not _is_there(own, place):
             self._gone(place)
             return None
-        if line := contenders(key_of(ahead)):
+        if line := in_the_way(key_of(ahead), shared=place.shared):
             place.ahead, place.granted = line[0].key, False
             return Refusal(note=_note(key_of(first)[0]), queue=True)
         yield from self._assure(claim, place, said)
         return None
 
     def _seen(self, places: Sequence[Place], *, first: bool = False) -> Operation[Said]:
-        """Ask for our keys and who is ahead; for all who are if the next one asks for nothing."""
+        """Ask for our keys and who is ahead; for all who are if the next one asks for nothing.
+
+        And for who shares, as others that share are not in the way.
+        """
         asked = [(place.keys, place.created) for place in places]
+        if any(place.shared for place in places):
+            return (yield messages.look(asked, first=first, limit=0, values=True))
         said = yield messages.look(asked, first=first)
         ahead = said["responses"][1 :: 3 if first else 2]
         if any(not key.asks for part in ahead for key in key_of(part["response_range"])):
@@ -211,8 +226,12 @@ class Steps:
         """Begin the ttl of claims again; tell which of them hold their lock still."""
         places = yield from self._known(claims)
         for claim, place in zip(claims, places, strict=True):
-            if place is not None and not (yield from self._fit(claim, place)):
+            if place is None:
+                continue
+            if not (yield from self._fit(claim, place)):
                 self._gone(place)
+            elif claim.shared and not place.shared:
+                yield from self._share(claim, place)
         held = [place for place in places if place is not None and place.created]
         ours = set()
         if held:
@@ -223,6 +242,16 @@ class Steps:
                 self.places.drop(claim.owner, place)
         return [id(place) in ours for place in places]
 
+    def _share(self, claim: Claim, place: Place) -> Operation[None]:
+        """Have a lock that was held alone be shared; those who wait to share it look soon."""
+        now = round(time.time() * 1e6)
+        value = messages.base64(Record(now, claim.name, claim.note, shared=True).dumps())
+        said = yield messages.share(place.keys.own, place.created, value)
+        if said.get("succeeded"):
+            place.shared = True
+        else:
+            self._gone(place)
+
     def _known(self, claims: Sequence[Claim]) -> Operation[list[Place | None]]:
         """Return the place of each claim; those made by other processes are looked for."""
         places = [self._known_here(claim) for claim in claims]
@@ -232,7 +261,8 @@ class Steps:
             said = yield messages.exists([each.own for each in keys])
             for number, each, part in zip(unknown, keys, said["responses"], strict=True):
                 if own := key_of(part["response_range"]):
-                    place = Place(each, Lent(own[0].lease, 0, 0.0, ours=False), own[0].created)
+                    lent, shared = Lent(own[0].lease, 0, 0.0, ours=False), claims[number].shared
+                    place = Place(each, lent, shared, own[0].created)
                     places[number] = place
                     self.places.add(claims[number].owner, place, self._clock())
         return places
@@ -288,7 +318,7 @@ class Steps:
         for number, (place, lives) in enumerate(zip(places, living, strict=True)):
             own, ahead = parts[2 * number : 2 * number + 2]
             if lives and _is_there(own, place):
-                place.granted = not contenders(key_of(ahead))
+                place.granted = not in_the_way(key_of(ahead), shared=place.shared)
             else:
                 self._gone(place)
             answers.append(place.granted)
@@ -308,7 +338,8 @@ class Steps:
         place = self._known_here(claim)
         if place is None:
             keys = Keys.of(self.root, claim)
-            return (yield from _was_first((yield messages.withdraw(keys)), keys))
+            said = yield messages.withdraw(keys)
+            return (yield from _was_holder(said, keys, shared=claim.shared))
         if place.granted and not place.unsure:
             question = messages.release(place.keys.own, place.created)
             said = yield question
@@ -317,7 +348,8 @@ class Steps:
                 held = True  # the first request did it; its answer was lost
         else:
             question = messages.withdraw(place.keys)
-            held = yield from _was_first((yield question), place.keys)
+            said = yield question
+            held = yield from _was_holder(said, place.keys, shared=claim.shared)
             if not held and question.repeated and place.granted:
                 held = place.lease.until > self._clock()
         yield from self._part(claim, place)
@@ -333,14 +365,16 @@ def _is_there(own: dict[str, Any], place: Place) -> bool:
     return bool(found) and found[0].created == place.created
 
 
-def _was_first(said: Said, keys: Keys) -> Operation[bool]:
+def _was_holder(said: Said, keys: Keys, *, shared: bool) -> Operation[bool]:
     """Tell by the answer to a withdrawal whether it took the lock away."""
     line, removed = said["responses"]
     first = key_of(line["response_range"])
     if not first or not int(removed["response_delete_range"].get("deleted", 0)):
         return False
-    if not first[0].asks:  # look at the line as it was before
+    if first[0].key != keys.own and (shared or not first[0].asks):
+        # Look at the line as it was before.
         before = int(said["header"]["revision"]) - 1
         whole = yield messages.page(keys.first, keys.end, 0, str(before))
         first = sorted(contenders(key_of(whole)), key=lambda key: key.created)
-    return bool(first) and first[0].key == keys.own
+        first = list(holders(first))
+    return any(key.key == keys.own and key.asks for key in first)
