@@ -11,7 +11,7 @@ from ...core.names import key_of
 from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
 from ..flows import FlowBackend
 from .options import Facts
-from .requests import Contender, contenders, holders, kinds, words_of
+from .requests import Contender, contenders, kinds, sharers, shares, words_of
 from .steps import Talk
 
 __all__ = ["Looking"]
@@ -64,22 +64,26 @@ class Looking(FlowBackend):
             ]
             if not held:
                 break
-            sure = [(key, line, each) for key, line in held for each in holders(line)]
             datas = yield [
-                kinds().GetData(f"{base}/{key}/{each.node}", None) for key, _, each in sure
+                kinds().GetData(f"{base}/{key}/{each.node}", None)
+                for key, line in held
+                for each in sharers(line)
             ]
-            keys, told = [], {}
-            for (key, line, each), answer in zip(sure, datas, strict=True):
-                if _is_missing(answer):
-                    if not each.shared:
-                        keys.append(key)
+            keys, answers = [], iter(datas)
+            for key, line in held:
+                first, *others = [(each, next(answers)) for each in sharers(line)]
+                if _is_missing(first[1]):
+                    keys.append(key)
                     continue
-                data, stat = _sound(answer)
-                others = line[len(holders(line)) :]
-                if queue and others and key not in told:
-                    told[key] = yield from self._waiting(key, others[:SHOWN])
-                info = _info(each, len(others), data, stat, told.get(key, ()))
-                found.append((key, info))
+                shared = line[0].shared or shares(_sound(first[1])[0])
+                sure = [first, *(each for each in others if shared and not _is_missing(each[1]))]
+                rest = line[len(others) + 1 if shared else 1 :]
+                waiting: tuple[Holder, ...] = ()
+                if queue and rest:
+                    waiting = yield from self._waiting(key, rest[:SHOWN])
+                for each, answer in sure:
+                    data, stat = _sound(answer)
+                    found.append((key, _info(each, len(rest), data, stat, waiting)))
             if not keys:
                 break
         return found

@@ -20,13 +20,12 @@ __all__ = [
     "contenders",
     "creating",
     "data_of",
-    "holders",
     "node_of",
-    "sharing",
+    "sharers",
+    "shares",
     "words_of",
 ]
 
-EPHEMERAL: Final = 1
 EPHEMERAL_SEQUENTIAL: Final = 3
 SHARED: Final = ".s"  # what the owner's word ends with in the name of one who shares
 CONTAINER: Final = 4
@@ -104,12 +103,15 @@ def ahead_of(line: list[Contender], node: str) -> list[str] | None:
     return None
 
 
-def holders(line: list[Contender]) -> list[Contender]:
-    """Return those of a line who hold the lock: the first, and with it who shares it."""
-    count = 0
+def sharers(line: list[Contender]) -> list[Contender]:
+    """Return the first of a line, and those right behind it who share.
+
+    They hold the lock with it, if it shares: by its name, or by what stands in it.
+    """
+    count = 1
     while count < len(line) and line[count].shared:
         count += 1
-    return line[: max(count, 1)]
+    return line[:count]
 
 
 def node_of(owner: str, *, shared: bool = False) -> str:
@@ -129,28 +131,38 @@ def _long_owner(word: str) -> str:
 
 
 def data_of(claim: Claim) -> bytes:
-    """Return what stands in a claim's node, for people: the lock's name and the note."""
-    data = json.dumps([claim.name, claim.note]).encode("ascii")
+    """Return what stands in a claim's node: the lock's name and the note, for people.
+
+    And whether others may share it, which its name may not say: see `Steps.renew`.
+    """
+    words = [claim.name, claim.note, *([1] if claim.shared else [])]
+    data = json.dumps(words).encode("ascii")
     return data if len(data) <= LONG else zlib.compress(data)
 
 
 def words_of(data: bytes | None) -> tuple[str, str]:
     """Return the name and the note that stand in a node; what is none of ours has neither."""
     try:
-        text = data or b""
-        name, note = json.loads(text if text.startswith(b"[") else zlib.decompress(text))
+        name, note, *_ = _read(data)
     except (ValueError, TypeError, zlib.error, RecursionError):
         return "", ""
     return (name, note) if isinstance(name, str) and isinstance(note, str) else ("", "")
+
+
+def shares(data: bytes | None) -> bool:
+    """Return whether a node says that others may hold its lock, too."""
+    try:
+        return len(_read(data)) > 2
+    except (ValueError, TypeError, zlib.error, RecursionError):
+        return False
+
+
+def _read(data: bytes | None) -> Any:
+    text = data or b""
+    return json.loads(text if text.startswith(b"[") else zlib.decompress(text))
 
 
 def creating(path: str, claim: Claim, acl: Any) -> Any:
     """Return the request for a place in a lock's queue."""
     node = node_of(claim.owner, shared=claim.shared)
     return kinds().Create2(f"{path}/{node}", data_of(claim), acl, EPHEMERAL_SEQUENTIAL)
-
-
-def sharing(path: str, node: str, claim: Claim, acl: Any) -> tuple[str, Any]:
-    """Return the node of one who shares, at the place of its ``node``, and what creates it."""
-    shared = node_of(claim.owner, shared=True) + node.partition("-")[2]
-    return shared, kinds().Create2(f"{path}/{shared}", data_of(claim), acl, EPHEMERAL)

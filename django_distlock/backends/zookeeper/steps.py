@@ -18,9 +18,10 @@ from .requests import (
     ahead_of,
     contenders,
     creating,
-    holders,
+    data_of,
     kinds,
-    sharing,
+    sharers,
+    shares,
     words_of,
 )
 from .session import Session
@@ -101,6 +102,10 @@ class Steps:
             self._places.drop(place)
             return (yield from self.acquire(claim, join=join))
         ahead = tuple(before)
+        if claim.shared and ahead and ahead[0] == line[0].node:
+            (first,) = yield [kinds().GetData(f"{place.path}/{ahead[0]}", None)]
+            if not isinstance(first, Exception) and shares(first[0]):
+                ahead = ahead[1:]  # it was alone once
         place.looked = now
         if ahead != place.ahead:
             place.ahead = ahead
@@ -222,7 +227,9 @@ class Steps:
                 continue
             if place.session == self._session.id:
                 if claim.shared and not place.shared:
-                    yield from self._share(place, claim)
+                    # Not by another name: who waits to be alone goes by the end of this node.
+                    (written,) = yield [kinds().SetData(place.whole, data_of(claim), -1)]
+                    place.shared = not isinstance(written, Exception)
                 asked.append((claim, place))
         for start in range(0, len(asked), BATCH):
             some = asked[start : start + BATCH]
@@ -234,21 +241,6 @@ class Steps:
                     self._places.drop(place)
         return [ours[claim.owner] for claim in claims]
 
-    def _share(self, place: Place, claim: Claim) -> Talk[None]:
-        """Have a node that says that it shares take the place of one that is alone.
-
-        Both stand at that place for a moment, so that no other has the lock.
-        """
-        from kazoo.exceptions import NodeExistsError
-
-        node, creating_it = sharing(place.path, place.node, claim, self.acl())
-        created, gone = yield [creating_it, kinds().Delete(place.whole, -1)]
-        if not isinstance(created, NodeExistsError):  # as the first answer was lost
-            _sound(created)
-        if not _is_missing(gone):
-            _sound(gone)
-        place.node, place.shared = node, True
-
     def release(self, claim: Claim) -> Talk[bool]:
         """Remove a claim's node, in the queue or at its head; return whether it held the lock."""
         place = self._places.get(claim.owner)
@@ -258,15 +250,10 @@ class Steps:
                 self._places.drop(place)
             return answer
         before, place.unsure = place.unsure, True
-        asked = [kinds().Delete(place.whole, -1)]
-        if claim.shared and not place.shared:  # it may have come to be shared, without an answer
-            shared, _ = sharing(place.path, place.node, claim, self.acl())
-            asked.append(kinds().Delete(f"{place.path}/{shared}", -1))
-        gone = yield asked
-        for each in gone:
-            if not _is_missing(each):
-                _sound(each)
-        missing = all(map(_is_missing, gone))
+        (gone,) = yield [kinds().Delete(place.whole, -1)]
+        missing = _is_missing(gone)
+        if not missing:
+            _sound(gone)
         self._places.drop(place)
         if place.lost:
             return False
@@ -281,11 +268,15 @@ class Steps:
         mine = [each for each in line if each.owner == claim.owner]
         if not mine:
             return False
+        holds = mine[0] is line[0]
+        if not holds and mine[0] in sharers(line):
+            (first,) = yield [kinds().GetData(f"{path}/{line[0].node}", None)]
+            holds = line[0].shared or (not isinstance(first, Exception) and shares(first[0]))
         gone = yield [kinds().Delete(f"{path}/{each.node}", -1) for each in mine]
         for each in gone:
             if not _is_missing(each):
                 _sound(each)
-        return mine[0] in holders(line) and not _is_missing(gone[0])
+        return holds and not _is_missing(gone[0])
 
     # -- waiting ---------------------------------------------------------------------------------
 
