@@ -344,8 +344,10 @@ class Hold:
         try:
             ours = yield from flow.insist(self.backend, "renew", claim)
         except BaseException as error:
-            # Whether or not it came to be shared, a shared claim renews and releases it.
-            self.claim = claim if claim.shared else before
+            self.claim = before
+            if claim.shared != before.shared:
+                # Whether or not it came to be shared, a shared claim renews and releases it.
+                self.claim = before._replace(shared=True, note=claim.note)
             # It may have reached the store, or reach it later, after longer renewals.
             self.note_unanswered(claim.ttl, sent)
             self.deadline = min(self.deadline, sent + claim.ttl - drift(claim.ttl))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...core.names import key_of, unreadable
-from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
+from ...core.values import Cleaned, CleanPolicy, LockInfo, Note, noted
 from ..base import BaseLockBackend
 from .aclient import AsyncClient
 from .client import Client
@@ -58,9 +58,11 @@ class Seen:
         if record.members is None:
             return [self._info(record, self.left, None)]
         members = record.members.living(self.now) if self.left > 0 else record.members
+        # Of one whose turn has come, and who has not said more yet.
+        kind = Note(shared=not members.limit, limit=members.limit or None).dumps()
         return [
             self._info(
-                replace(record, owner=each.owner, token=each.token, note=each.note),
+                replace(record, owner=each.owner, token=each.token, note=each.note or kind),
                 (each.expires - self.now) // 1000,
                 each.slot,
             )
