@@ -36,6 +36,9 @@ if "mysql" in chosen():
     class OnMySQL(OnServer):
         """A technique of SQL on MySQL."""
 
+        # It waits for the disk at each commit, on a busy machine for longer than a fifth of a second.
+        short = 0.5
+
         @classmethod
         def backend(cls) -> BaseLockBackend:
             """Return the backend; once the tests are collected, the server is started for it."""
