@@ -36,7 +36,7 @@ if "mysql" in chosen():
     class OnMySQL(OnServer):
         """A technique of SQL on MySQL."""
 
-        # It waits for the disk at each commit, on a busy machine for longer than a fifth of a second.
+        # It waits for the disk at each commit, on a busy machine for more than a fifth of a second.
         short = 0.5
 
         @classmethod
