@@ -106,8 +106,7 @@ class LocMemBackend(BaseLockBackend):
             return joined
         several.members = joined
         self._space.rows.pop(claim.key, None)  # one that ran out
-        mine = joined.of(claim.owner) or joined.all[-1]
-        return Grant(mine.token, claim.ttl, slot=mine.slot)
+        return joined.grant(claim)
 
     def _several(self, claim: Claim, now: float) -> _Several:
         """Return the living holders of a claim's name."""
@@ -124,10 +123,8 @@ class LocMemBackend(BaseLockBackend):
                 return True
             several = space.several.get(claim.key)
             if row is not None:  # from now on others may share it
-                held = Member(
-                    row.owner, row.token, _micros(now), _micros(row.expires), None, row.note
-                )
-                several = space.several[claim.key] = _Several(row.name, Members(all=(held,)))
+                held = Members.of_one(claim, row.token, _micros(now), _micros(row.expires))
+                several = space.several[claim.key] = _Several(row.name, held)
                 del space.rows[claim.key]
             mine = None if several is None else several.members.of(claim.owner)
             if several is None or mine is None or mine.expires <= _micros(now):

@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple
 
 from .durations import in_microseconds
-from .values import Claim, Refusal
+from .values import Claim, Grant, Refusal
 
 __all__ = ["Member", "Members"]
 
@@ -67,6 +67,16 @@ class Members(NamedTuple):
     def ends(self) -> int:
         """When the last lease ends; 0 without any."""
         return max((each.expires for each in self.all), default=0)
+
+    @classmethod
+    def of_one(cls, claim: Claim, token: int, since: int, until: int) -> Members:
+        """Return a claim's owner, who held the lock alone, as one who shares it."""
+        return cls(all=(Member(claim.owner, token, since, until, None, claim.note),))
+
+    def grant(self, claim: Claim) -> Grant:
+        """Return what a claim is told that is one of them."""
+        mine = next(each for each in self.all if each.owner == claim.owner)
+        return Grant(mine.token, claim.ttl, slot=mine.slot)
 
     def of(self, owner: str) -> Member | None:
         """Return an owner's."""

@@ -57,13 +57,14 @@ async def meet(actor: Actor, crowd: Crowd, who: int) -> list[Visit]:
         lease = await actor.take(guard, wait=MANY_SECONDS)
         had = time.monotonic()
         token = lease.fencing_token if locks[crowd.alias].supports_fencing else 0
-        mine = folder / f"{kind if lease.slot is None else lease.slot}-{who}-{number}"
+        shown = kind if lease.slot is None else str(lease.slot)
+        mine = folder / f"{shown}-{who}-{number}"
         mine.touch()
         await asyncio.sleep(chance.uniform(0, 0.006))
         others = [each.name for each in folder.iterdir() if each != mine]
         mine.unlink()
         await actor.release(lease)
-        visits.append(Visit(who, f"{mine.name.split('-')[0]}", token, asked, had, others))
+        visits.append(Visit(who, shown, token, asked, had, others))
         await asyncio.sleep(chance.uniform(0, 0.003))
     return visits
 

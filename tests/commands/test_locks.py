@@ -250,8 +250,6 @@ def test_what_min_hold_keeps_is_shown(store: str, name: str) -> None:
 
 
 def test_the_holders_of_a_lock_that_several_hold(store: str, name: str) -> None:
-    if not locks[store].supports_limit:
-        return
     limited = lock(name, using=store, limit=3, wait=0)
     leases: list[Lease] = [elsewhere(limited.__enter__) for _ in range(2)]
     listing = Ran("locks", "list", "--using", store, "--prefix", name).out

@@ -16,7 +16,7 @@ __all__ = ["look", "page"]
 
 PAGE = 500
 ENDS = 50
-"""Leases that are asked for their end in one scan; see `page`."""
+"""Leases that are asked for their end in one scan, or of one lock; see `page`."""
 SHOWN = 100  # waiters of a lock that are shown by who they are
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def look(root: str, digest: str) -> Operation[list[LockInfo]]:
     first, end = messages.whole_line(root, digest)
     said = yield messages.page(first, end, 0)
     for line in _lines(key_of(said), root):
-        return (yield from _infos(line, root))
+        return (yield from _infos(line, root, ENDS))
     return []
 
 
@@ -56,7 +56,7 @@ def page(
             lines = list(_lines(key_of(whole), root))
     shown: list[LockInfo] = []
     for line in lines:
-        shown += yield from _infos(line, root, ask_end=len(shown) < ends)
+        shown += yield from _infos(line, root, ends - len(shown))
     return shown, following, revision
 
 
@@ -66,7 +66,7 @@ def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
         yield sorted(line, key=attrgetter("created"))
 
 
-def _infos(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[list[LockInfo]]:
+def _infos(line: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
     line = contenders(line)
     sure = holders(line) if line else []
     waiting = tuple(
@@ -74,14 +74,14 @@ def _infos(line: list[Key], root: str, *, ask_end: bool = True) -> Operation[lis
         for each in line[len(sure) : len(sure) + SHOWN]
         if each.record
     )
-    shown = []
+    shown: list[LockInfo] = []
     for holder in sure:
         # Etcd shows no time of its own: this is when the holder asked, by its host's clock.
         record = holder.record
-        if record is None:  # put there by somebody else
+        if record is None:  # written by another program
             continue
         expires_at = None
-        if ask_end:
+        if len(shown) < ends:
             said = yield messages.time_to_live(holder.lease)
             expires_at = datetime.now(UTC) + timedelta(seconds=max(int(said.get("TTL", -1)), 0))
         shown.append(

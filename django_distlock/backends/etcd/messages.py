@@ -250,9 +250,9 @@ def take(keys: Keys, value: str, lease: str) -> Question:
 
 
 def join(keys: Keys, value: str, lease: str, *, limit: int = 2) -> Question:
-    """Put the own key at the end of the line if it is not there yet; tell who is the one ahead.
+    """Put the own key at the end of the queue if it is not there yet; return the key before it.
 
-    With a ``limit`` of 0 all who are.
+    With a ``limit`` of 0 all the keys before it.
     """
     return Question(
         TXN,

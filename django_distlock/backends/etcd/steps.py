@@ -130,9 +130,9 @@ class Steps:
         return None
 
     def _seen(self, places: Sequence[Place], *, first: bool = False) -> Operation[Said]:
-        """Ask for our keys and who is ahead; for all who are if the next one asks for nothing.
+        """Ask for our keys and the key before each; for all of them if that one has no lease.
 
-        And for who shares, as others that share are not in the way.
+        And for all of them where a claim is shared, as other shared ones do not block it.
         """
         asked = [(place.keys, place.created) for place in places]
         if any(place.shared for place in places):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...core.members import Member, Members
+from ...core.members import Members
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk
 from .keys import Keys, index_of, keys_of
@@ -61,9 +61,7 @@ class Watched:
                 joined = members.joined(claim, now, token)
                 if isinstance(joined, Refusal):
                     return replace(joined, queue=joined.other_limit is None)
-                mine = joined.of(claim.owner) or joined.all[-1]
-                grant = Grant(mine.token, claim.ttl, slot=mine.slot)
-                return grant, self._several(keys, claim, joined, token, now)
+                return joined.grant(claim), self._several(keys, claim, joined, token, now)
             if (refusal := members.refusal(claim, now)) is not None:
                 told = replace(refusal, queue=refusal.other_limit is None)
                 if (wanted := members.awaited(claim, now)) is None:
@@ -146,8 +144,7 @@ class Watched:
             members = _members_of(record, now)
             if record.owner == claim.owner and claim.shared:
                 until = now + left * 1000
-                alone = Member(claim.owner, record.token, record.token, until, None, claim.note)
-                members = Members(all=(alone,))
+                members = Members.of_one(claim, record.token, record.token, until)
             if members.of(claim.owner) is not None:
                 renewed = members.renewed(claim, now)
                 return True, self._several(keys, claim, renewed, record.token, now)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DataError, IntegrityError
 
-from ...core.members import Member, Members
+from ...core.members import Members
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
 from .errors import Outrun
@@ -45,8 +45,7 @@ def join(
         joined = members.joined(claim, seen.now, token)
         if isinstance(joined, Refusal):
             return None, joined
-        mine = joined.of(claim.owner) or joined.all[-1]
-        return joined, Grant(mine.token, claim.ttl, slot=mine.slot)
+        return joined, joined.grant(claim)
 
     error: IntegrityError | None = None
     for _ in range(TURNS):
@@ -64,8 +63,7 @@ def renew(
 
     def decide(seen: Seen, members: Members, token: int) -> Decided[bool]:
         if seen.owner == claim.owner and seen.held():
-            alone = Member(claim.owner, seen.token, seen.acquired, seen.expires, None, seen.note)
-            members = Members(all=(alone,))
+            members = Members.of_one(claim, seen.token, seen.acquired, seen.expires)
         if members.of(claim.owner) is None:
             return None, False
         return members.renewed(claim, seen.now), True

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ...core.durations import in_microseconds
 from ...core.values import Claim, Grant, Refusal
 
 __all__ = [
@@ -121,7 +122,7 @@ class Dialect:
 
     def renewing(self, claim: Claim) -> dict[str, Any]:
         """Return the parameters of renew."""
-        return {**self.parameters(claim), "ttl": max(1, round(claim.ttl * 1_000_000))}
+        return {**self.parameters(claim), "ttl": in_microseconds(claim.ttl)}
 
     def acquiring(self, claim: Claim, name: str) -> dict[str, Any]:
         """Return the parameters of acquire; ``name`` is readable ASCII."""
@@ -133,7 +134,7 @@ class Dialect:
         owners = {f"o{i}": claim.owner for i, claim in enumerate(claims)}
         lists = {"keys": keys, "owners": owners}
         sql = sql.format(**{k: ", ".join(f"%({each})s" for each in v) for k, v in lists.items()})
-        return sql, {"ttl": round(ttl * 1_000_000), **keys, **owners, **self.clock()}
+        return sql, {"ttl": in_microseconds(ttl), **keys, **owners, **self.clock()}
 
     def removing(self, keys: Sequence[str], older: int) -> tuple[str, dict[str, Any]]:
         """Return ``remove`` with a placeholder for each key, and the parameters."""

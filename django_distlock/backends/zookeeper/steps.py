@@ -98,7 +98,7 @@ class Steps:
         """Answer by who stands before us."""
         line = [] if _is_missing(children) else contenders(_sound(children))
         before = ahead_of(line, place.node)
-        if before is None:  # somebody has removed it: begin at the end of the queue
+        if before is None:  # the node was removed: begin at the end of the queue
             self._places.drop(place)
             return (yield from self.acquire(claim, join=join))
         ahead = tuple(before)
@@ -227,7 +227,7 @@ class Steps:
                 continue
             if place.session == self._session.id:
                 if claim.shared and not place.shared:
-                    # Not by another name: who waits to be alone goes by the end of this node.
+                    # In its data, not by a new name: waiters watch for the end of this node.
                     (written,) = yield [kinds().SetData(place.whole, data_of(claim), -1)]
                     place.shared = not isinstance(written, Exception)
                 asked.append((claim, place))
