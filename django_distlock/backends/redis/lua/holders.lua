@@ -5,9 +5,9 @@
 -- is "-1234567890123456000604800owner\nname\nnote": the token (16), the retention in s (9) and who
 -- holds it, with "+" for "-" when others may be queued. When several hold it, it is
 -- "*1234567890123456000604800name\n" and JSON: [the limit or 0, 0, [["owner", token, since, until,
--- slot, note], ...]], times in microseconds, with "#" for "*" when others may be queued. It lives for the ttl of whose lease ends last and the retention
--- together, so that the token outlives the lease; what is left of the lease is the record's ttl less
--- the retention.
+-- slot, note], ...]], times in microseconds, with "#" for "*" when others may be queued. It lives
+-- until the last lease ends, and for the retention after that, so that the token outlives the lease;
+-- what is left of the lease is the record's ttl less the retention.
 --
 -- Each waiter has a key "a:" with its mode, ":" and its mailbox, a list of the owners that are next;
 -- its process is alive while the key of the mailbox with "p" exists. A mode is "x" for who wants to
