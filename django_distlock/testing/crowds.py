@@ -17,6 +17,7 @@ __all__ = ["Crowd", "Visit", "judge_crowd", "meet"]
 
 MANY_SECONDS = 60.0
 ALONE, SHARED, SLOT = "alone", "shared", "slot"
+MET = "met"
 
 
 class Crowd(NamedTuple):
@@ -46,9 +47,12 @@ class Visit(NamedTuple):
 async def meet(actor: Actor, crowd: Crowd, who: int) -> list[Visit]:
     """Carry it out as number ``who``: under the lock show oneself, and look who is there."""
     folder, chance = Path(crowd.folder), random.Random()  # noqa: S311 - hides nothing
+    met = folder / MET
     visits = []
     for number in range(crowd.rounds):
-        kind = SLOT if crowd.limit else SHARED if chance.random() < 0.7 else ALONE
+        # The first to come stays until there is another: all may be by turns else, if one is slow.
+        alone = number > 0 and chance.random() >= 0.7
+        kind = SLOT if crowd.limit else ALONE if alone else SHARED
         modes: dict[str, dict[str, Any]]
         modes = {SLOT: {"limit": crowd.limit}, SHARED: {"shared": True}, ALONE: {}}
         mode = modes[kind]
@@ -60,8 +64,13 @@ async def meet(actor: Actor, crowd: Crowd, who: int) -> list[Visit]:
         shown = kind if lease.slot is None else str(lease.slot)
         mine = folder / f"{shown}-{who}-{number}"
         mine.touch()
-        await asyncio.sleep(chance.uniform(0, 0.006))
-        others = [each.name for each in folder.iterdir() if each != mine]
+        while True:
+            await asyncio.sleep(chance.uniform(0, 0.006))
+            others = [each.name for each in folder.iterdir() if each not in (mine, met)]
+            if others:
+                met.touch()
+            if number > 0 or met.exists() or time.monotonic() - had > MANY_SECONDS / 2:
+                break
         mine.unlink()
         await actor.release(lease)
         visits.append(Visit(who, shown, token, asked, had, others))

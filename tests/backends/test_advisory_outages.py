@@ -81,6 +81,16 @@ def test_a_session_ended_by_the_server_is_a_lost_lease(own: Place, held: str, na
             getattr(lease, call)()
 
 
+def test_a_check_sees_that_the_session_has_ended(own: Place, held: str, name: str) -> None:
+    """The server has freed the lock by then: to learn of it by the next renewal is too late."""
+    lease = taken(name, held, renew=False)
+    lease.check()
+    own.end_sessions()
+    assert soon(lambda: lease.lost)
+    with pytest.raises(LeaseLostError):
+        lease.check()
+
+
 def test_idle_sessions_ended_by_the_server_are_opened_again(
     own: Place, held: str, name: str
 ) -> None:

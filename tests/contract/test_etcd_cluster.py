@@ -18,7 +18,7 @@ if "etcd" in chosen():
         """Keys and leases that a majority of three has agreed on."""
 
         alias = "etcd-cluster"
-        brief = kept = 1.5
+        brief = kept = 2.5
         settles = 20.0  # a leader has to be elected before
         round_trip = 1.0
         handoff = 2.0

@@ -212,7 +212,7 @@ class NewerEtcd(Etcd):
 class EtcdCluster:
     """Three members."""
 
-    def __init__(self, *, heartbeat: int = 60) -> None:
+    def __init__(self, *, heartbeat: int = 130) -> None:
         """Prepare the members."""
         self.nodes = [Etcd(heartbeat=heartbeat) for _ in range(3)]
         self._stack = ExitStack()

@@ -297,13 +297,6 @@ class AdvisoryBackend(Sessions):
 
     # -- for the layers above ----------------------------------------------------------------------
 
-    def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
-        """Return that a lease is lost when its session is gone, or it was forced."""
-        known = claim.in_transaction or claim.owner in self._sessions
-        return None if known else -math.inf
-
-    # -- for the layers above ----------------------------------------------------------------------
-
     def transaction_database(self) -> str:
         if connections[self.database].vendor != "postgresql":
             raise UnsupportedOperationError(no_transactions(self.database), alias=self.alias)

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import select
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -226,11 +227,13 @@ class Session:
         return self.token is not None and self.is_closed()
 
     def is_closed(self) -> bool:
-        """Return whether the server has closed the connection, where the system tells."""
+        """Return whether the connection has ended, as far as this machine knows; on Linux only."""
         descriptor = descriptor_of(self.connection.connection)
         if descriptor is None or descriptor < 0 or _CLOSED is None:
             return False
-        poll = select.poll()
+        # gevent's lets others run, and knows of no end.
+        monkey: Any = sys.modules.get("gevent.monkey")
+        poll = select.poll() if monkey is None else monkey.get_original("select", "poll")()
         poll.register(descriptor, _CLOSED)
         return bool(poll.poll(0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -96,6 +97,16 @@ class InSessions(InDatabase, Generic[S]):
         return None if session is None else session.watched()
 
     # -- for the layers above ----------------------------------------------------------------------
+
+    def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
+        """Return that a lease is lost when its session is gone, or it was forced.
+
+        The connection is looked at, not asked: the server frees the lock as soon as it breaks.
+        """
+        if claim.in_transaction:
+            return None
+        session = self._session_of(claim)
+        return -math.inf if session is None or session.is_closed() else None
 
     def max_ttl(self, ttl: float) -> float:
         """Return the ttl, which on MariaDB and MySQL is of whole seconds."""

@@ -127,8 +127,14 @@ def of_proxy(proxy: Proxy, ttl: float) -> list[Harm]:
 
         return do
 
+    def resets(seconds: float) -> None:
+        # Several: that a holder checks its lease just after one is seldom.
+        for _ in range(8):
+            proxy.reset()
+            time.sleep(seconds)
+
     return [
-        Harm("connections reset", lambda _: proxy.reset(), store=True),
+        Harm("connections reset", resets, (0.1 * ttl, 0.3 * ttl), store=True),
         Harm("connections half closed", lambda _: proxy.half_close(), store=True),
         Harm("network cut", lasting(proxy.cut), (0.2 * ttl, 1.5 * ttl), store=True),
         Harm("network silent", lasting(proxy.silence), (0.2 * ttl, 1.5 * ttl), store=True),
