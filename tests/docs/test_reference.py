@@ -46,6 +46,15 @@ def reference(name: str) -> Page:
     return Page(ROOT / "docs" / "reference" / f"{name}.md")
 
 
+API = ("lock", "lease", "modes", "fencing", "backend-api")
+"""The pages of what a program imports."""
+
+
+def api() -> str:
+    """Return the text of those pages."""
+    return "\n".join(reference(name).text for name in API)
+
+
 def table(page: Page, heading: str) -> list[list[str]]:
     """Return the cells of the table right under a heading, without its first two lines."""
     below = re.split(rf"^#+ {re.escape(heading)}$", page.text, flags=re.M)[1]
@@ -57,7 +66,7 @@ def table(page: Page, heading: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", django_distlock.__all__)
 def test_every_public_name_is_explained(name: str) -> None:
     """Find each name of ``__all__`` in the API or among the errors."""
-    headings = [*reference("api").headings(), *reference("errors").headings()]
+    headings = [heading for page in (*API, "errors") for heading in reference(page).headings()]
     assert name in {heading.strip("`") for heading in headings}
 
 
@@ -80,7 +89,7 @@ def test_the_test_kit_is_explained() -> None:
 )
 def test_every_public_member_is_explained(owner: type) -> None:
     """Find each method, property and field."""
-    text = reference("api").text.replace("await ", "")
+    text = api().replace("await ", "")
     fields = {field.name for field in dataclasses.fields(owner)} if is_dataclass(owner) else set()
     fields = {name for name in fields if not name.startswith("_")}
     members = {name for name in dir(owner) if not name.startswith("_")} - fields
@@ -93,7 +102,6 @@ def test_every_public_member_is_explained(owner: type) -> None:
 
 def test_the_tools_of_a_backend_are_explained() -> None:
     """Find what a backend has for people in the API, and its primitives in the how-to."""
-    api = reference("api").text
     howto = (ROOT / "docs" / "howto" / "write-a-backend.md").read_text(encoding="utf-8")
     primitives = [
         name
@@ -103,7 +111,7 @@ def test_the_tools_of_a_backend_are_explained() -> None:
     assert len(primitives) == 5
     assert {name for name in primitives if f"`{name}(" not in howto} == set()
     tools = ("held", "aheld", "force_release", "aforce_release")
-    assert {name for name in tools if f"BaseLockBackend.{name}(" not in api} == set()
+    assert {name for name in tools if f"BaseLockBackend.{name}(" not in api()} == set()
 
 
 def test_every_setting_is_explained_with_its_default() -> None:

@@ -15,7 +15,10 @@ from django_distlock import lock, locks
 from django_distlock.backends.table import TableBackend, sql
 from django_distlock.backends.table.statements import TextStatements
 from django_distlock.core.values import CleanPolicy
-from tests.docs.test_reference import reference, table
+from tests.docs.pages import ROOT, Page
+from tests.docs.test_reference import table
+
+STATEMENTS = Page(ROOT / "docs" / "internals" / "statements.md")
 
 DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
 HERE = [alias for alias in DATABASES if alias in connections.settings]
@@ -56,7 +59,7 @@ def counted(alias: str) -> Iterator[list[str]]:
 def promised(alias: str) -> dict[str, int]:
     """Return the page's column for a database, by call."""
     place = [*DATABASES, "portable", "version"].index(alias.partition("-")[0])
-    rows = table(reference("statements"), "Round trips")
+    rows = table(STATEMENTS, "Round trips")
     return {call.strip("`"): int(numbers[place]) for call, *numbers in rows}
 
 
@@ -103,7 +106,7 @@ def test_the_round_trips_are_what_the_page_says(alias: str, name: str) -> None:
 
 
 def test_the_statements_of_the_wait_queue_are_those_of_the_page() -> None:
-    text = " ".join(reference("statements").text.split())
+    text = " ".join(STATEMENTS.text.split())
     for dialect in (sql.POSTGRESQL, sql.MARIADB):
         assert dialect.room is not None
         assert dialect.room.enter in text
@@ -159,6 +162,6 @@ def test_the_portable_statements_are_those_of_the_page(alias: str, name: str) ->
         lease.release()
         backend = locks[alias]
         backend.clean_batch(CleanPolicy(older_than=0.0, batch=1), backend.key(name)[:-1])
-    section = reference("statements").text.partition("### Portable")[2].partition("\n### ")[0]
+    section = STATEMENTS.text.partition("### Portable")[2].partition("\n### ")[0]
     shown = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
     assert {plain(sql) for sql in sent} == {plain(sql) for sql in shown}
