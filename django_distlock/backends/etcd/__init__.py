@@ -44,7 +44,7 @@ class EtcdBackend(FlowBackend):
     queues = True
     notifies = True
     counts_waiters = True
-    supports_shared = True
+    supports_shared = supports_limit = True
     store_errors = (EtcdError, HttpError)
     options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 

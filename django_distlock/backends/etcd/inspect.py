@@ -88,7 +88,8 @@ def _infos(line: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
             noted(
                 record.note,
                 name=record.name,
-                fencing_token=holder.created,
+                fencing_token=holder.token,
+                slot=record.slot,
                 acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
                 expires_at=expires_at,
                 waiters=len(line) - len(sure),

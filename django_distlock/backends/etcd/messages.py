@@ -7,8 +7,11 @@ message than base64 and numbers, so the messages are written by hand: it takes a
 from __future__ import annotations
 
 import binascii
+import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from ...core.names import readable, unreadable
@@ -24,6 +27,7 @@ __all__ = [
     "exists",
     "grant",
     "holders",
+    "in_line",
     "in_the_way",
     "join",
     "keepalive",
@@ -33,6 +37,7 @@ __all__ = [
     "page",
     "release",
     "revoke",
+    "settle",
     "share",
     "take",
     "time_to_live",
@@ -41,9 +46,11 @@ __all__ = [
     "withdraw",
 ]
 
+_LIMITED = re.compile(r"([0-9]{1,9}):([0-9]{0,9}):([0-9]{1,19})")
+
 TXN, RANGE = "/v3/kv/txn", "/v3/kv/range"
 
-SHARED = " shared"
+SHARED = "shared"
 
 
 @dataclass(slots=True)
@@ -120,19 +127,43 @@ class Record:
     note: str
     shared: bool = False
     """Whether others that share the lock may hold it, too."""
+    limit: int = 0
+    """How many may hold it at once; 0: it has no limit."""
+    slot: int | None = None
+    """Which of them the contender has, or would have; see `Steps`."""
+    token: int = 0
+    """The fencing token, where it does not follow from the key's revisions; else 0."""
+
+    @classmethod
+    def of(cls, claim: Claim, slot: int | None = None, token: int = 0) -> Record:
+        """Return that of a claim which asks now."""
+        now = round(time.time() * 1e6)
+        return cls(now, claim.name, claim.note, claim.shared, claim.limit, slot, token)
 
     def dumps(self) -> str:
-        shared = SHARED if self.shared else ""
-        return f"{self.asked_at}{shared}\n{readable(self.name)}\n{self.note}"
+        words = [str(self.asked_at)]
+        if self.shared:
+            words.append(SHARED)
+        if self.limit:
+            slot = "" if self.slot is None else str(self.slot)
+            words.append(f"{self.limit}:{slot}:{self.token}")
+        return f"{' '.join(words)}\n{readable(self.name)}\n{self.note}"
 
     @classmethod
     def loads(cls, text: str) -> Record | None:
         """Read what `dumps` wrote; None if it is something else."""
         parts = text.split("\n", 2)
-        asked_at = parts[0].removesuffix(SHARED)
+        asked_at, *mode = parts[0].split(" ")
         if len(parts) != 3 or not (asked_at.isascii() and asked_at.isdigit()):
             return None
-        return cls(int(asked_at), unreadable(parts[1]), parts[2], asked_at != parts[0])
+        found = cls(int(asked_at), unreadable(parts[1]), parts[2])
+        if mode == [SHARED]:
+            return replace(found, shared=True)
+        if mode and (limited := _LIMITED.fullmatch(" ".join(mode))):
+            limit, slot, token = limited.groups()
+            slot = int(slot) if slot else None
+            return replace(found, limit=int(limit), slot=slot, token=int(token))
+        return None if mode else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +175,16 @@ class Key:
     created: int
     lease: str
     value: str = field(default="", repr=False)
+    modified: int = 0
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Key:
         return cls(
-            raw["key"], int(raw["create_revision"]), raw.get("lease", "0"), raw.get("value", "")
+            raw["key"],
+            int(raw["create_revision"]),
+            raw.get("lease", "0"),
+            raw.get("value", ""),
+            int(raw["mod_revision"]),
         )
 
     @property
@@ -161,6 +197,29 @@ class Key:
         """Whether it asks to share the lock; known where its value was asked for."""
         record = self.record if self.value else None
         return record is not None and record.shared
+
+    @property
+    def limit(self) -> int:
+        """How many may hold the lock by it, as `shares`; 0: it has no limit."""
+        record = self.record if self.value else None
+        return 0 if record is None else record.limit
+
+    @property
+    def slot(self) -> int | None:
+        """The slot that it has, or would have."""
+        record = self.record if self.value else None
+        return None if record is None else record.slot
+
+    @property
+    def token(self) -> int:
+        """The fencing token of who holds the lock by it.
+
+        The revision at which it was made; under a limit that at which its slot was written.
+        """
+        record = self.record if self.value else None
+        if record is None or not record.limit:
+            return self.created
+        return record.token or self.modified
 
     @property
     def record(self) -> Record | None:
@@ -211,8 +270,9 @@ def _put(key: str, value: str, lease: str) -> str:
     return f'{{"request_put":{{"key":"{key}","value":"{value}","lease":"{lease}"}}}}'
 
 
-def _get(key: str) -> str:
-    return f'{{"request_range":{{"key":"{key}","keys_only":true}}}}'
+def _get(key: str, *, values: bool = False) -> str:
+    only = "" if values else ',"keys_only":true'
+    return f'{{"request_range":{{"key":"{key}"{only}}}}}'
 
 
 def _delete(key: str) -> str:
@@ -284,15 +344,27 @@ def look(
     return Question(TXN, _txn("", asked), reads=True)
 
 
-def exists(keys: Sequence[str]) -> Question:
+def exists(keys: Sequence[str], *, values: bool = False) -> Question:
     """Ask for several keys alone."""
-    return Question(TXN, _txn("", [_get(key) for key in keys]), reads=True)
+    return Question(TXN, _txn("", [_get(key, values=values) for key in keys]), reads=True)
 
 
-def move(key: str, created: int, lease: str) -> Question:
-    """Hang a key on another lease; its value and its place in the line stay."""
+def move(key: str, created: int, lease: str, value: str = "") -> Question:
+    """Hang a key on another lease; its place in the line stays, and its value if none is given."""
     put = f'{{"request_put":{{"key":"{key}","ignore_value":true,"lease":"{lease}"}}}}'
+    put = _put(key, value, lease) if value else put
     return Question(TXN, _txn(_is_created_at(key, created), [put]))
+
+
+def settle(keys: Keys, created: int, value: str, since: int) -> Question:
+    """Write the slot under a key, if nothing was put into the line after the revision ``since``."""
+    unchanged = (
+        f'{{"key":"{keys.first}","range_end":"{keys.end}","target":"MOD","result":"LESS",'
+        f'"mod_revision":"{since + 1}"}}'
+    )
+    compare = f"{_is_created_at(keys.own, created)},{unchanged}"
+    put = f'{{"request_put":{{"key":"{keys.own}","ignore_lease":true,"value":"{value}"}}}}'
+    return Question(TXN, _txn(compare, [put]))
 
 
 def share(key: str, created: int, value: str) -> Question:
@@ -320,11 +392,12 @@ def page(first: str, end: str, limit: int, revision: str = "0") -> Question:
     )
 
 
-def watch(key: str) -> Question:
-    """Ask to be told from now on when a key is removed."""
-    return Question(
-        "/v3/watch", f'{{"create_request":{{"key":"{key}","filters":["NOPUT"]}}}}', reads=True
-    )
+def watch(key: str, end: str = "", *, puts: bool = False) -> Question:
+    """Ask to be told from now on when a key, or one before ``end``, is removed, or ``puts``."""
+    words = [f'"key":"{key}"']
+    words += [f'"range_end":"{end}"'] if end else []
+    words += [] if puts else ['"filters":["NOPUT"]']
+    return Question("/v3/watch", f'{{"create_request":{{{",".join(words)}}}}}', reads=True)
 
 
 def key_of(answer: Mapping[str, Any]) -> list[Key]:
@@ -332,13 +405,19 @@ def key_of(answer: Mapping[str, Any]) -> list[Key]:
     return [Key.read(raw) for raw in answer.get("kvs", ())]
 
 
-def in_the_way(keys: Iterable[Key], *, shared: bool) -> list[Key]:
-    """Return those of some keys ahead that keep the next one, which may share, from the lock."""
-    return [key for key in keys if key.asks and not (shared and key.shares)]
+def in_the_way(keys: Iterable[Key], *, shared: bool, limit: int = 0) -> list[Key]:
+    """Return those of some keys ahead that keep the next one from the lock.
+
+    One that shares it is kept by none that does, one of a ``limit`` by so many and more.
+    """
+    found = [key for key in keys if key.asks and not (shared and key.shares)]
+    return found if len(found) >= limit else []
 
 
 def holders(line: Sequence[Key]) -> Sequence[Key]:
-    """Return those of a line, in order, who hold the lock: the first, and who shares it."""
+    """Return those of a line, in order, who hold the lock: the first, and who may as well."""
+    if line and line[0].limit:
+        return line[: line[0].limit]
     count = 0
     while count < len(line) and line[count].shares:
         count += 1
@@ -348,3 +427,8 @@ def holders(line: Sequence[Key]) -> Sequence[Key]:
 def contenders(keys: Iterable[Key]) -> list[Key]:
     """Return those of some keys by which a process asks for the lock."""
     return [key for key in keys if key.asks]
+
+
+def in_line(said: Mapping[str, Any]) -> list[Key]:
+    """Return the contenders of a `page`, in the order in which they came."""
+    return sorted(contenders(key_of(said)), key=attrgetter("created"))

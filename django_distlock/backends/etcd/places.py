@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ...core.threads import Mutex
 from ...http import AsyncStream, Stream
 from .leases import Lent
-from .messages import Keys
+from .messages import Key, Keys
 
 __all__ = ["Place", "Places"]
 
@@ -22,11 +23,16 @@ class Place:
     lease: Lent
     shared: bool = False
     """Whether others that share the lock may hold it, too."""
+    limit: int = 0
+    """How many may hold it at once; 0: it has no limit."""
     created: int = 0
     """The revision at which the key was made; 0: it is not there."""
     granted: bool = False
     ahead: str = ""
-    """The key of the one ahead, in base64."""
+    """The key of the one ahead, in base64, or where the line begins: then the line is watched."""
+    slot: int | None = None
+    token: int = 0
+    """The fencing token, where it is not the revision at which the key was made."""
     unsure: bool = False
     """Whether a request that puts the key was not answered, or was sent twice."""
     stream: Stream | AsyncStream | None = None
@@ -34,6 +40,15 @@ class Place:
     """The key that the stream watches."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of the stream, if it has one."""
+
+    def wait_for(self, before: Sequence[Key]) -> None:
+        """Note whom to wait for: ``before`` it in the line, the one just before it first.
+
+        Under a limit the first who waits looks at all, as any may leave. The next ones look at the
+        one before them, who writes its slot when it has one.
+        """
+        first = self.limit and len(before) == self.limit
+        self.ahead = self.keys.first if first else before[0].key
 
     def watch(self, stream: Stream | AsyncStream, key: str) -> None:
         """Keep a stream that watches ``key``."""

@@ -2,11 +2,15 @@
 
 The line of a lock is the keys below its digest, one a contender, in the order in which they were
 made. Who has the first one holds the lock, and the revision at which it was made is the token.
+
+Under a limit so many of the first hold it, each in a slot, which is written under its key. No two
+have the same, as it is written only if nothing was put into the line since it was looked at. The
+revision of that is the token, so that the tokens of a slot rise. Who joins writes the slot that it
+hopes for at once, and has it when that is free.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,7 +21,7 @@ from . import messages
 from .asking import Operation, Said
 from .errors import EtcdError, NoSuchLeaseError
 from .leases import Lent, Pool, lifetime
-from .messages import Key, Keys, Record, contenders, holders, in_the_way, key_of
+from .messages import Key, Keys, Record, contenders, holders, in_line, in_the_way, key_of
 from .places import Place, Places
 
 __all__ = ["BATCH", "Steps"]
@@ -57,7 +61,7 @@ class Steps:
                 return refusal
             if place.granted:
                 left = place.lease.until - began
-                return Grant(place.created, min(claim.ttl, left))
+                return Grant(place.token or place.created, min(claim.ttl, left), slot=place.slot)
         raise EtcdError("the lease that the lock hangs on ends again and again")
 
     def _put(
@@ -66,15 +70,15 @@ class Steps:
         """Put the claim's key; the place is granted, or there is a refusal, or look again."""
         if place is None:
             lease = yield from self._lend(claim.ttl)
-            new = Place(Keys.of(self.root, claim), lease, claim.shared)
+            new = Place(Keys.of(self.root, claim), lease, claim.shared, claim.limit)
             place = self.places.add(claim.owner, new, self._clock())
         elif not self._has_whole(place.lease, claim.ttl):
             place.lease = yield from self._lend(claim.ttl)
-        now = round(time.time() * 1e6)
-        value = messages.base64(Record(now, claim.name, claim.note, claim.shared).dumps())
-        joins = wait or claim.shared
+        hoped = 0 if claim.limit else None
+        value = messages.base64(Record.of(claim, hoped).dumps())
+        joins = wait or not claim.is_exclusive
         if joins:
-            limit = 0 if claim.shared else 2
+            limit = 2 if claim.is_exclusive else 0
             question = messages.join(place.keys, value, place.lease.id, limit=limit)
         else:
             question = messages.take(place.keys, value, place.lease.id)
@@ -90,17 +94,24 @@ class Steps:
         if said.get("succeeded"):
             place.created = int(said["header"]["revision"])
             line = key_of(parts[1]["response_range"]) if joins else []
-            before = in_the_way(line[1:], shared=claim.shared)
-            if before:
-                place.ahead = before[0].key
+            ahead = contenders(line[1:])
+            other = ahead[-1].limit if ahead and ahead[-1].limit != claim.limit else None
+            before = in_the_way(ahead, shared=claim.shared, limit=claim.limit)
+            if before or other is not None:
                 # Only with one ahead it is the holder.
                 alone = int(parts[1]["response_range"]["count"]) == 2
-                refusal = Refusal(note=_note(before[0]) if alone else "", queue=wait)
-                if not wait:
+                note = _note(ahead[-1]) if alone or claim.limit else ""
+                queues = wait and other is None
+                if queues:
+                    place.wait_for(before)
+                else:
                     yield messages.release(place.keys.own, place.created)
                     yield from self._part(claim, place)
-                return place, refusal
-            if claim.shared or len(line) < 2:
+                return place, Refusal(note=note, queue=queues, other_limit=other)
+            if claim.limit and hoped in {key.slot for key in ahead}:
+                return place, None  # it looks which other slot is free
+            if not claim.is_exclusive or len(line) < 2:
+                place.slot, place.token = hoped, place.created
                 yield from self._assure(claim, place, said)
             return place, None
         own = key_of(parts[0]["response_range"])
@@ -109,7 +120,8 @@ class Steps:
             return place, None
         first = key_of(parts[1]["response_range"])
         yield from self._part(claim, place)
-        return place, Refusal(note=_note(first[0]) if first else "")
+        other = first[0].limit if first and first[0].limit else None
+        return place, Refusal(note=_note(first[0]) if first else "", other_limit=other)
 
     def _look(self, claim: Claim, place: Place) -> Operation[Refusal | None]:
         """Look whether it is the claim's turn."""
@@ -118,24 +130,55 @@ class Steps:
         if old and not (yield from self._refresh([place.lease]))[0]:
             self._gone(place)
             return None
+        if claim.limit:
+            return (yield from self._look_for_slot(claim, place))
         said = yield from self._seen([place], first=True)
         own, ahead, first = (part["response_range"] for part in said["responses"])
         if not _is_there(own, place):
             self._gone(place)
             return None
         if line := in_the_way(key_of(ahead), shared=place.shared):
-            place.ahead, place.granted = line[0].key, False
+            place.granted = False
+            place.wait_for(line)
             return Refusal(note=_note(key_of(first)[0]), queue=True)
         yield from self._assure(claim, place, said)
         return None
 
+    def _look_for_slot(self, claim: Claim, place: Place) -> Operation[Refusal | None]:
+        """Look whether fewer than the limit are ahead, and take a slot that is free."""
+        while True:
+            said = yield messages.page(place.keys.first, place.keys.end, 0)
+            line = in_line(said)
+            rank = next((n for n, key in enumerate(line) if _is(key, place)), None)
+            if rank is None:
+                self._gone(place)
+                return None
+            if before := in_the_way(line[:rank], shared=False, limit=claim.limit):
+                place.wait_for(before[::-1])
+                return Refusal(note=_note(line[0]), queue=True)
+            own = line[rank]
+            if own.modified > own.created:  # by us, though perhaps the answer was lost
+                place.slot, place.token = own.slot, own.token
+            if place.slot is not None:
+                yield from self._assure(claim, place, said)
+                return None
+            taken = {key.slot for key in holders(line) if key is not own}
+            slot = next(slot for slot in range(claim.limit) if slot not in taken)
+            value = messages.base64(Record.of(claim, slot).dumps())
+            revision = int(said["header"]["revision"])
+            said = yield messages.settle(place.keys, place.created, value, revision)
+            if said.get("succeeded"):
+                place.slot, place.token = slot, int(said["header"]["revision"])
+                yield from self._assure(claim, place, said)
+                return None
+
     def _seen(self, places: Sequence[Place], *, first: bool = False) -> Operation[Said]:
         """Ask for our keys and the key before each; for all of them if that one has no lease.
 
-        And for all of them where a claim is shared, as other shared ones do not block it.
+        And for all of them where several may hold the lock, as those do not block each other.
         """
         asked = [(place.keys, place.created) for place in places]
-        if any(place.shared for place in places):
+        if any(place.shared or place.limit for place in places):
             return (yield messages.look(asked, first=first, limit=0, values=True))
         said = yield messages.look(asked, first=first)
         ahead = said["responses"][1 :: 3 if first else 2]
@@ -162,6 +205,7 @@ class Steps:
     def _gone(self, place: Place) -> None:
         """Note that a key of ours is not there any more."""
         place.created, place.granted, place.ahead = 0, False, ""
+        place.slot, place.token = None, 0
         place.stop_watching()
 
     def _found(self, place: Place, own: Key) -> None:
@@ -244,8 +288,7 @@ class Steps:
 
     def _share(self, claim: Claim, place: Place) -> Operation[None]:
         """Have a lock that was held alone be shared; those who wait to share it look soon."""
-        now = round(time.time() * 1e6)
-        value = messages.base64(Record(now, claim.name, claim.note, shared=True).dumps())
+        value = messages.base64(Record.of(claim).dumps())
         said = yield messages.share(place.keys.own, place.created, value)
         if said.get("succeeded"):
             place.shared = True
@@ -261,8 +304,8 @@ class Steps:
             said = yield messages.exists([each.own for each in keys])
             for number, each, part in zip(unknown, keys, said["responses"], strict=True):
                 if own := key_of(part["response_range"]):
-                    lent, shared = Lent(own[0].lease, 0, 0.0, ours=False), claims[number].shared
-                    place = Place(each, lent, shared, own[0].created)
+                    lent, claim = Lent(own[0].lease, 0, 0.0, ours=False), claims[number]
+                    place = Place(each, lent, claim.shared, claim.limit, own[0].created)
                     places[number] = place
                     self.places.add(claims[number].owner, place, self._clock())
         return places
@@ -276,14 +319,21 @@ class Steps:
             return False
         if old.asked in (asked, max(asked, self.pool.least)):
             return True
+        value = ""
+        if claim.limit:  # whose token would follow from the revision else
+            said = yield messages.exists([place.keys.own], values=True)
+            own = key_of(said["responses"][0]["response_range"])
+            if not own:
+                return False
+            value = messages.base64(Record.of(claim, own[0].slot, own[0].token).dumps())
         lease = yield from self._lend(claim.ttl)
-        question = messages.move(place.keys.own, place.created, lease.id)
+        question = messages.move(place.keys.own, place.created, lease.id, value)
         unsure, place.unsure = place.unsure, True
         try:
             said = yield question
         except NoSuchLeaseError:
             lease = yield from self._grant(claim.ttl)
-            question = messages.move(place.keys.own, place.created, lease.id)
+            question = messages.move(place.keys.own, place.created, lease.id, value)
             said = yield question
         if not said.get("succeeded"):
             return False
@@ -318,7 +368,8 @@ class Steps:
         for number, (place, lives) in enumerate(zip(places, living, strict=True)):
             own, ahead = parts[2 * number : 2 * number + 2]
             if lives and _is_there(own, place):
-                place.granted = not in_the_way(key_of(ahead), shared=place.shared)
+                line = in_the_way(key_of(ahead), shared=place.shared, limit=place.limit)
+                place.granted = not line
             else:
                 self._gone(place)
             answers.append(place.granted)
@@ -339,7 +390,7 @@ class Steps:
         if place is None:
             keys = Keys.of(self.root, claim)
             said = yield messages.withdraw(keys)
-            return (yield from _was_holder(said, keys, shared=claim.shared))
+            return (yield from _was_holder(said, keys, several=not claim.is_exclusive))
         if place.granted and not place.unsure:
             question = messages.release(place.keys.own, place.created)
             said = yield question
@@ -349,7 +400,8 @@ class Steps:
         else:
             question = messages.withdraw(place.keys)
             said = yield question
-            held = yield from _was_holder(said, place.keys, shared=claim.shared)
+            several = not claim.is_exclusive
+            held = yield from _was_holder(said, place.keys, several=several)
             if not held and question.repeated and place.granted:
                 held = place.lease.until > self._clock()
         yield from self._part(claim, place)
@@ -365,16 +417,19 @@ def _is_there(own: dict[str, Any], place: Place) -> bool:
     return bool(found) and found[0].created == place.created
 
 
-def _was_holder(said: Said, keys: Keys, *, shared: bool) -> Operation[bool]:
+def _is(key: Key, place: Place) -> bool:
+    return key.created == place.created and key.key == place.keys.own
+
+
+def _was_holder(said: Said, keys: Keys, *, several: bool) -> Operation[bool]:
     """Tell by the answer to a withdrawal whether it took the lock away."""
     line, removed = said["responses"]
     first = key_of(line["response_range"])
     if not first or not int(removed["response_delete_range"].get("deleted", 0)):
         return False
-    if first[0].key != keys.own and (shared or not first[0].asks):
+    if first[0].key != keys.own and (several or not first[0].asks):
         # Look at the line as it was before.
         before = int(said["header"]["revision"]) - 1
         whole = yield messages.page(keys.first, keys.end, 0, str(before))
-        first = sorted(contenders(key_of(whole)), key=lambda key: key.created)
-        first = list(holders(first))
+        first = list(holders(in_line(whole)))
     return any(key.key == keys.own and key.asks for key in first)

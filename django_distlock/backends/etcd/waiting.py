@@ -29,11 +29,14 @@ def wait_turn(asker: Asker, place: Place, left: Left, patience: float) -> Genera
     try:
         if place.stream is None or place.watched != ahead:
             place.stop_watching()
-            watch = asker.request(messages.watch(ahead))
+            end = place.keys.end if ahead == place.keys.first else ""
+            puts = bool(place.limit) and not end
+            watch = asker.request(messages.watch(ahead, end, puts=puts))
             stream = yield Open(asker.http, watch, patience)
             place.watch(stream, ahead)
             _begun((yield Read(stream, patience)))
-            if not (yield from _is_there(ahead)):
+            # Under a limit what it waits for is not that one alone: it looks again.
+            if place.limit or not (yield from _is_there(ahead)):
                 return True
         while (more := left()) > 0 and (kept := place.stream) is not None:
             line = yield Read(kept, more)
@@ -58,7 +61,7 @@ def _begun(line: bytes | None) -> None:
 
 
 def _tells(line: bytes) -> bool:
-    """Return whether a line says that the key was removed; raise if the watch has ended."""
+    """Return whether a line says that something happened; raise if the watch has ended."""
     said = json.loads(line)
     result = said.get("result", {})
     if "error" in said or result.get("canceled"):
