@@ -130,8 +130,8 @@ def alone(
 ) -> Iterator[Lease]:
     """Run a block of a command under a lock, and have what goes wrong end it by its exit code.
 
-    ``held`` is the exit code when the lock is held; ``caller`` is whom
-    the lock shows; ``ended_by`` are the signals that end the block, by 128 + their number.
+    ``held`` is the exit code when the lock is held; ``caller`` is what the lock shows as its
+    holder; ``ended_by`` are the signals that end the block, by 128 + their number.
     """
     with ending(ended_by):
         try:

@@ -169,8 +169,8 @@ def ask(
 ) -> dict[str, Answer[T]]:
     """Return the answer of each store, in the order of ``backends``.
 
-    Each store is asked by a thread of its own and has ``limit`` seconds for its answer. Who is late
-    is not waited for, but goes on, and is noted in ``late``.
+    Each store is asked by a thread of its own and has ``limit`` seconds for its answer. A late
+    one is not waited for, but goes on, and is noted in ``late``.
     """
     if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
         # In a TestCase's transaction, say, which another thread would not see into.

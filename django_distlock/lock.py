@@ -392,7 +392,7 @@ def lock(
     - ``min_hold``: seconds or timedelta from the grant on for which the name stays taken, though it
       is released or its holder crashes; the ttl is as long at least. For hosts whose clocks differ.
     - ``shared``: whether others that ask for it shared may hold it at the same time, as readers do;
-      who asks for it without that holds it alone.
+      a claim without it is exclusive.
     - ``limit``: how many (1 to 1000) may hold it at once, each with a `Lease.slot` of its own; the
       same number wherever the name is used.
     - ``on_contention``, ``default``: what a decorated function does when the lock is not obtained:

@@ -295,6 +295,51 @@ def api(*paths: str) -> str:
     return "\n\n".join(map(entry, paths))
 
 
+FIGURES = {
+    "en": (
+        "store",
+        "technique",
+        "acquire, release",
+        "the fastest of the others",
+        "hand-off, p50",
+    ),
+    "zh": ("存储", "技术", "获取并释放", "其他方案中最快的", "交接 p50"),
+}
+NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}
+NAMES |= {"redis": "Redis", "etcd": "etcd", "consul": "Consul", "zookeeper": "ZooKeeper"}
+
+
+def figures(language: str = "en") -> str:
+    """Return what a recorded run measured: ours beside the fastest library of the technique."""
+    run = json.loads((DOCS / "explanation" / "figures.json").read_text())
+    of: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for row in run["results"]:
+        measure = row["measure"] if row.get("waiters", 8) == 8 else "other"
+        of.setdefault((row["store"], row["backend"]), {}).setdefault(measure, []).append(row)
+    other = FIGURES[language][3]
+    lines = [_row(*FIGURES[language], other), _row(*["---"] * 6)]
+    for (store, technique), rows in of.items():
+        cells = [*_beside(rows["pairs"], "microseconds"), *_beside(rows["handover"], "p50_us")]
+        lines.append(_row(NAMES[store], technique, *cells))
+    return "\n".join(lines)
+
+
+def _beside(rows: list[dict[str, Any]], column: str) -> tuple[str, str]:
+    """Return our figure, and the best one of other libraries, with the ratio to ours."""
+    ours = next(row for row in rows if row["kind"] == "ours" and "," not in row["adapter"])
+    others = [row for row in rows if row["kind"] == "peer"]
+    if not others:
+        return _time(ours[column]), "-"
+    best = min(others, key=lambda row: float(row[column]))
+    # Of pairs the ratios are made within each round, which is better than of the medians.
+    times = ours.get("times", {}).get(best["adapter"], best[column] / ours[column])
+    return _time(ours[column]), f"{best['adapter']} {_time(best[column])}: {times:.2f} times"
+
+
+def _time(microseconds: float) -> str:
+    return f"{microseconds:,.0f} µs"
+
+
 KINDS: dict[str, Callable[..., str]] = {
     "flags": flags,
     "sql": sql,
@@ -305,6 +350,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "doc": doc,
     "api": api,
     "proof": proof,
+    "figures": figures,
 }
 
 
@@ -333,9 +379,9 @@ def rendered(text: str) -> str:
 
 
 def stale(folder: Path) -> dict[Path, str]:
-    """Return the pages under ``folder`` that are out of date, with what they should be."""
+    """Return the pages under ``folder``, and READMEs beside it, that are out of date, made new."""
     found = {}
-    for page in sorted(folder.rglob("*.md")):
+    for page in sorted([*folder.rglob("*.md"), *folder.parent.glob("README*.md")]):
         text = page.read_text(encoding="utf-8")
         if (wanted := rendered(text)) != text:
             found[page] = wanted
@@ -350,7 +396,8 @@ def main(arguments: list[str]) -> int:
         return 2
     pages = stale(DOCS)
     for page, wanted in pages.items():
-        sys.stdout.write(f"{'out of date' if check else 'written'}: {page.relative_to(DOCS)}\n")
+        said = "out of date" if check else "written"
+        sys.stdout.write(f"{said}: {page.relative_to(DOCS.parent)}\n")
         if not check:
             page.write_text(wanted, encoding="utf-8")
     return 1 if check and pages else 0

@@ -237,7 +237,7 @@ class LockInfo(_Unread):
     know.
     ``waiting`` are the waiters, the next one first and a hundred at most, where the store shows
     them. What the store does not tell is None, and an empty Holder; `age` is then None, too. The
-    ``owner``, by whom the lock can be released, is no field: neither ``repr`` nor
+    ``owner``, the secret that releases the lock, is not a field: neither ``repr`` nor
     ``dataclasses.asdict`` shows it.
     """
 

@@ -20,8 +20,8 @@ else:  # a mixin for a ModelAdmin, or for a subclass of it
 class VersionedAdmin(Base):
     """Closes the gap between judging a form and saving it: ``class X(VersionedAdmin, ModelAdmin)``.
 
-    Who is written over in that moment sees the form again, with the conflict in it, instead of an
-    error page. All else works with a plain ModelAdmin too.
+    A user whose object was changed in that moment sees the form again, with the conflict in it,
+    instead of an error page. All else works with a plain ModelAdmin too.
     """
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

@@ -28,7 +28,7 @@ __all__ = ["VersionedModel"]
 
 
 class VersionedModel(models.Model):
-    """A row that can be saved or deleted only by who has read what it is now.
+    """A row that is saved or deleted only from an instance that has read what it is now.
 
     ``save()`` and ``delete()`` raise `StaleVersionError` when another has written or deleted
     the row since it was read, write nothing then, and leave the instance as it was. An instance

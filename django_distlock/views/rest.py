@@ -1,6 +1,6 @@
 """Django REST framework, where a project has it: its requests, its responses and its errors.
 
-Nothing is imported to recognise them: who has such a request has imported the framework.
+Nothing is imported to recognise them: a project with such a request has imported the framework.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def is_request(request: object) -> bool:
 def is_renderable(response: Any) -> bool:
     """Return whether Django would render a response later, and it can be rendered now.
 
-    An API view's cannot as long as the view runs: who accepts what is judged at its end.
+    An API view's cannot as long as the view runs: the renderer is chosen at its end.
     """
     if not callable(getattr(response, "render", None)):
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from unittest import mock
 
@@ -22,6 +23,8 @@ from testproject.shop.demo.figures import (
     KillResult,
     count_overlaps,
     handovers_ms,
+    limit_result,
+    most_at_once,
     percentile,
     race_result,
 )
@@ -266,6 +269,18 @@ class FigureTests(SimpleTestCase):
         assert locked.handover_median_ms is None
         unlocked = race_result("none", None, turns, audit)
         assert unlocked.failures == ["none: 3 orders were lost"]
+
+    def test_more_at_once_than_the_limit_is_a_failure(self) -> None:
+        turns = [turn(1, 0, 0, 100), turn(2, 0, 50, 150), turn(3, 0, 100, 200)]
+        assert most_at_once(turns) == 2
+        turns = [replace(each, slot=0) for each in turns]
+        assert limit_result("table", "default", 2, turns).failures == [
+            "table: 2 holds had a slot that was held"
+        ]
+        slots = [replace(each, slot=slot) for slot, each in enumerate(turns)]
+        assert limit_result("table", "default", 1, slots).failures == [
+            "table: 2 at once under a limit of 1"
+        ]
 
     def test_a_kill_after_which_nobody_gets_the_lock_is_a_failure(self) -> None:
         audit = Audit(orders=0, oversold=0, lost=0)

@@ -33,8 +33,8 @@ def test_a_slot_costs_what_an_exclusive_lock_costs(server: Etcd, opened: Opener,
     with lock(name, using=backend.alias):
         pass  # there is a lease by now
     counts = []
-    for mode in ({}, {"limit": 4}):
-        with tally(backend) as counted, lock(name, using=backend.alias, **mode):
+    for limit in (None, 4):
+        with tally(backend) as counted, lock(name, using=backend.alias, limit=limit):
             pass
         counts.append(counted)
     assert counts[0] == counts[1] == {"txn": 2}

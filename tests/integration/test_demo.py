@@ -76,7 +76,7 @@ def outcome(request: pytest.FixtureRequest) -> Outcome:
 
 def test_a_sound_lock_ends_with_0_and_prints_only_json(outcome: Outcome) -> None:
     assert outcome.done.returncode == 0, outcome.done.stderr
-    assert set(outcome.figures) == {"runs", "kills"}
+    assert set(outcome.figures) == {"runs", "limits", "kills"}
 
 
 def test_every_run_has_the_same_keys(outcome: Outcome) -> None:
@@ -106,6 +106,15 @@ def test_the_figures_of_the_lock_are_measured(outcome: Outcome) -> None:
         assert 0 < run["handover_ms"]["median"] <= run["handover_ms"]["p99"]
         assert run["handover_ms"]["p99"] <= run["worst_wait_ms"]
         assert 0 < run["orders_per_s"] <= 250  # one after the other, each thinking for 4 ms
+
+
+def test_several_work_at_once_under_a_limit(outcome: Outcome) -> None:
+    limits = outcome.figures["limits"]
+    assert [limit["alias"] for limit in limits] == ["default", "version"]
+    for limit in limits:
+        assert (limit["calls"], limit["clashes"]) == (40, 0)
+        assert 1 < limit["most"] <= 3
+        assert {0, 1} <= set(limit["slots"]) <= {0, 1, 2}
 
 
 def test_the_others_get_the_lock_of_a_killed_worker(outcome: Outcome) -> None:
@@ -171,6 +180,7 @@ def test_plain_output_has_a_table_and_the_kill(sqlite: Shop) -> None:
     assert "no lock: done" in done.stdout
     for heading in ("technique", "oversold", "orders/s", "hand-off median", "worst wait"):
         assert heading in done.stdout
+    assert "40 calls to a carrier under limit=3: at most" in done.stdout
     assert "the next worker had the lock" in done.stdout
     following = done.stdout[done.stdout.index("Next: make dashboard") :]
     assert all((ROOT / path).is_file() for path in re.findall(r"docs/\S+\.md", following))

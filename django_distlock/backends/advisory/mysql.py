@@ -112,7 +112,7 @@ class MySQL(Dialect):
         session.fetch(UNLOCK, lock)
 
     def _run(self, session: AdvisorySession) -> str:
-        """Return what tells this run of the server from others: who it is, and since when.
+        """Return what tells this run of the server from others: its address, and its start.
 
         That is a second: in the one in which it started no token is drawn, as it may have been
         killed, and start once more, in the same one.

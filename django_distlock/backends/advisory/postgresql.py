@@ -4,8 +4,9 @@
 Tokens are drawn from the sequence of the holders' table, by CASE after the grant: it waits for no
 disk, and is raised to the clock when it lags, so that a change from another backend of this
 database to this one finds greater tokens. A crash of the server may have it fall back by what was
-drawn in the last second. So each of our sessions shares one more lock, ALIVE: who opens a session
-and is alone has come after a crash or a restart, say, and raises the sequence before anyone draws.
+drawn in the last second. So each of our sessions shares one more lock, ALIVE: a session
+that is alone with it follows a crash or a restart, and raises the sequence before any token is
+drawn.
 """
 
 from __future__ import annotations

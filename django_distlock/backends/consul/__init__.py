@@ -143,8 +143,8 @@ class ConsulBackend(FlowBackend):
     def max_ttl(self, ttl: float) -> float:
         """Return how long a crashed holder's lock may be kept from those who never saw it.
 
-        Consul ends a session after up to twice its TTL, and the lock-delay follows. Who has
-        watched the lock for its ttl has it then.
+        Consul ends a session after up to twice its TTL, and the lock-delay follows. A waiter
+        that has watched the lock for its ttl acquires it then.
         """
         return 2 * self._sessions.length(ttl) + self._lock_delay
 

@@ -162,7 +162,7 @@ class State:
     record: Record | None
     queue: Entry | None
     line: Sequence[Entry]
-    """Who waits, in the order in which they came; the holder may be the first of them."""
+    """The waiters, in the order in which they came; the holder may be the first of them."""
     index: int = 1
     """From which on changes can be watched."""
 

@@ -26,7 +26,7 @@ from .waiting import wait_turn
 __all__ = ["EtcdBackend"]
 
 WAITING = 200
-"""Watches that a process has open at most; who comes later asks now and then."""
+"""Watches that a process has open at most; further waiters ask now and then."""
 
 LEAST_TURN = 0.05
 

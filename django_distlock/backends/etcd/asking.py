@@ -1,4 +1,4 @@
-"""Asking etcd: who we are, and what is asked once more.
+"""Asking etcd: the login, and what is asked once more.
 
 An operation is a generator of questions. What comes of a question that was not answered, or not by
 a yes, is decided here, in a flow of requests and pauses.
@@ -33,7 +33,7 @@ HURRIED: Final = 0.5
 """Seconds below which an attempt may have failed for want of time alone."""
 
 _PROBE: Final = Request("POST", "/v3/kv/range", b'{"key":"AA==","count_only":true}')
-"""A question that every server in touch with a leader answers: who does is asked first then."""
+"""A question that every server in touch with a leader answers: that one is asked first then."""
 
 
 class Asker:

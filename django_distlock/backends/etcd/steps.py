@@ -1,12 +1,12 @@
 """What is done in etcd for a claim, as generators of questions: no sockets, no event loop.
 
 The line of a lock is the keys below its digest, one a contender, in the order in which they were
-made. Who has the first one holds the lock, and the revision at which it was made is the token.
+made. The first key holds the lock, and the revision at which it was made is the token.
 
 Under a limit so many of the first hold it, each in a slot, which is written under its key. No two
 have the same, as it is written only if nothing was put into the line since it was looked at. The
-revision of that is the token, so that the tokens of a slot rise. Who joins writes the slot that it
-hopes for at once, and has it when that is free.
+revision of that is the token, so that the tokens of a slot rise. A claim that joins writes the slot
+that it hopes for at once, and has it if that is free.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Steps:
     # -- acquire -----------------------------------------------------------------------------------
 
     def acquire(self, claim: Claim, *, wait: bool) -> Operation[Grant | Refusal]:
-        """Take the lock, or join its line if we ``wait``; who stands there looks who is ahead."""
+        """Take the lock, or join its line if we ``wait``; a claim that has joined looks ahead."""
         began = self._clock()
         place = self._known_here(claim)
         for _ in range(3):
@@ -347,7 +347,7 @@ class Steps:
     def _renewed(self, places: Sequence[Place]) -> Operation[list[bool]]:
         """Refresh the leases, then see that the keys are there, and that no other is ahead.
 
-        In this order: who still has the first key by then has it with a refreshed lease. And in one
+        In this order: the key that is still the first by then has a refreshed lease. And in one
         term, else a leader that was paused may have refreshed what another one counts.
         """
         for _ in range(4):

@@ -58,7 +58,7 @@ class Round:
     after: float = 0.0
     """Seconds to wait before asking."""
     last: int = -1
-    """Which node is asked last, counted round: who waits there is woken when all were told."""
+    """Which node is asked last, counted round: its waiters are woken when all were told."""
     keys: int = 2
     """How many of each call's words are keys."""
 

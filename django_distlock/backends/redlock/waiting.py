@@ -1,4 +1,4 @@
-"""Waiting for a lock without a herd: who was refused blocks on one node until it gets a hint.
+"""Waiting for a lock without a herd: a refused claim blocks on one node until it gets a hint.
 
 All who wait for a name block on the same node, so that they form one queue, and each release leaves
 one hint, which wakes the first of them. Only a hint: what counts are the votes. One that is lost,

@@ -40,8 +40,8 @@ class Dialect(ABC):
     def make(self, session: Session, claim: Claim) -> None:
         """Make the row if there is none, in autocommit and without waiting for its lock.
 
-        Beforehand, because locking a row that is missing locks the gap for it on MariaDB, and dead
-        locks follow between different names.
+        Beforehand, because locking a row that is missing locks the gap for it on MariaDB, and
+        deadlocks follow between different names.
         """
 
     @abstractmethod

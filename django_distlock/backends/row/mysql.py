@@ -1,9 +1,9 @@
 # ruff: noqa: S608 - only constants are put together into SQL
 """Row locks on MySQL: as on MariaDB, but for the limits.
 
-MySQL has no limit for one statement. Who must not wait for a row asks by NOWAIT first, in the same
-round trip, and the statement that grants then finds it locked by itself. Nor has it a limit on idle
-transactions: that of idle sessions ends a holder that is silent.
+MySQL has no limit for one statement. A claim that must not wait for a row asks by NOWAIT first, in
+the same round trip, and the statement that grants then finds it locked by itself. Nor has it a
+limit on idle transactions: that of idle sessions ends a holder that is silent.
 """
 
 from __future__ import annotations

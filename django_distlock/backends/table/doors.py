@@ -22,7 +22,7 @@ __all__ = ["Door", "Doors"]
 class Door(ABC):
     """A place to wait, opened when it is first needed.
 
-    Who has taken it is the only one to use it.
+    Only the one that has taken it uses it.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,8 +1,8 @@
 """The queue to wait in on SQLite: bytes of a file beside the database's, locked by the kernel.
 
 A name has two, at a place that comes from its digest, so that the file stays empty and one serves
-all names. Who waits asks for the second, then for the first byte, and gives the second up when it
-has the first: so there is always one who is next, and whoever leaves does not come before him.
+all names. A waiter asks for the second, then for the first byte, and gives the second up when it
+has the first: so one is always the next, and one that leaves and returns does not overtake it.
 
 The locks belong to the file as it was opened (OFD, see fcntl(2)): they end with the process, and
 its other locks are not concerned. It cannot be the database's own file: to close that once more
@@ -105,7 +105,7 @@ def asking(kind: int, key: str, byte: int = INSIDE) -> bytes:
 
 
 def _opened(path: str) -> int:
-    """Open the file; one that is new belongs to whom the database belongs to, as SQLite's do."""
+    """Open the file; a new one gets the owner of the database, as SQLite's do."""
     where = path + SUFFIX
     try:
         return os.open(where, os.O_RDWR | os.O_CLOEXEC)

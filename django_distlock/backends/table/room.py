@@ -2,8 +2,8 @@
 
 Correctness rests on the lock's row; the room only tells when looking at it may help. A waiter
 blocks on an advisory lock of the server (`pg_advisory_lock`, `GET_LOCK`), which hands it over first
-come, first served. Who came through the room stays inside until its release, so that a release
-wakes exactly the next. The place of one that died is freed by the server with its connection.
+come, first served. A waiter that came through the room stays inside until its release, so that
+a release wakes exactly the next. The place of one that died ends with its connection.
 
 The waiters of one process for one name stand in a line of their own, and only the line as a whole
 stands at the server's door: so the connections are bounded by the names contended for, however
@@ -78,8 +78,8 @@ class Rooms:
     def is_busy(self, key: str) -> bool:
         """Return whether a waiter of this process met others a moment ago.
 
-        Then others wait in the room. Who asked for the row first would be before them, and the
-        one whose turn it is would have to poll.
+        Then others wait in the room. A claim that asked for the row first would overtake them, and
+        the one whose turn it is would have to poll.
         """
         now = self._clock()
         since = self._busy.get(key)
@@ -92,7 +92,7 @@ class Rooms:
     def _is_polite(self, key: str, now: float) -> bool:
         """Return whether to ask if others wait, as no message could have told us.
 
-        Who takes a lock again right after its release is always before the one who is inside.
+        A process that takes a lock again right after its release always overtakes the one inside.
         """
         freed = self._freed.get(key)
         if freed is None or not 0 <= now - freed < AT_ONCE:
@@ -248,7 +248,7 @@ class Rooms:
     # -- being inside ------------------------------------------------------------------------------
 
     def granted(self, claim: Claim) -> None:
-        """Note that ``claim`` has its lock: who is inside stays there for as long."""
+        """Note that ``claim`` has its lock: inside, it stays there for as long."""
         visit = self._visits.get(claim.owner)
         if visit is None:
             return

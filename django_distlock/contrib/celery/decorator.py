@@ -129,9 +129,9 @@ def locked_task(
     - ``min_hold``: seconds or timedelta for which the lock is held from the start on, though the
       task has succeeded before: for a beat on each of several hosts.
     - ``once``: take the lock already when the task is sent, and keep it until the task has ended,
-      over its retries. Who sends it meanwhile sends nothing, and is given the AsyncResult of the
-      task that is there; with ``on_duplicate="raise"`` LockNotAcquiredError. ``"queued"``: only
-      until the task begins; what is sent from then on is queued again, and may run beside it.
+      over its retries. A process that sends it meanwhile sends nothing, and gets the AsyncResult
+      of the task that is there; with ``on_duplicate="raise"`` LockNotAcquiredError. ``"queued"``:
+      only until the task begins; what is sent from then on is queued again, and may run beside it.
     - ``queue_ttl``: seconds or timedelta for which a lock outlives a message that no worker takes
       (``once``), from its eta on. Left out: an hour.
     - The others are those of `lock`, and those of the task.

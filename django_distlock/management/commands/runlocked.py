@@ -82,7 +82,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--shared",
             action="store_true",
-            help="Share the lock with others that share it; who does not has it alone.",
+            help="Share the lock with others that share it, as readers do.",
         )
         parser.add_argument(
             "--limit", type=int, metavar="N", help="How many may hold the lock at once."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import Any
 
@@ -122,6 +122,43 @@ class KillResult:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class LimitResult:
+    """How many held a lock with a limit at once, and how often two had one slot."""
+
+    technique: str
+    alias: str
+    limit: int
+    calls: int
+    most: int
+    slots: tuple[int, ...]
+    clashes: int
+    calls_per_s: float
+
+    @property
+    def failures(self) -> list[str]:
+        """Say what went wrong that a limit has to prevent."""
+        found = []
+        if self.most > self.limit:
+            found.append(f"{self.technique}: {self.most} at once under a limit of {self.limit}")
+        if self.clashes:
+            found.append(f"{self.technique}: {self.clashes} holds had a slot that was held")
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the run as `--json` prints it."""
+        return {
+            "technique": self.technique,
+            "alias": self.alias,
+            "limit": self.limit,
+            "calls": self.calls,
+            "most": self.most,
+            "slots": list(self.slots),
+            "clashes": self.clashes,
+            "calls_per_s": round(self.calls_per_s, 1),
+        }
+
+
 def rounded(value: float | None) -> float | None:
     """Keep microseconds of a figure in milliseconds."""
     return None if value is None else round(value, 3)
@@ -134,6 +171,12 @@ def count_overlaps(turns: Iterable[Turn]) -> int:
         overlaps += turn.granted < latest
         latest = max(latest, turn.released)
     return overlaps
+
+
+def most_at_once(turns: Iterable[Turn]) -> int:
+    """Return how many holds there were at the same time, at most."""
+    steps = [step for turn in turns for step in ((turn.granted, 1), (turn.released, -1))]
+    return max(accumulate(step for _, step in sorted(steps)), default=0)
 
 
 def handovers_ms(turns: Iterable[Turn]) -> list[float]:
@@ -174,4 +217,21 @@ def race_result(
         overlaps=overlaps,
         turns=len(turns),
         handovers=len(gaps),
+    )
+
+
+def limit_result(technique: str, alias: str, limit: int, turns: Sequence[Turn]) -> LimitResult:
+    """Work out the figures of the calls under a limit."""
+    seconds = (max(t.released for t in turns) - min(t.asked for t in turns)) / NS_PER_S
+    slots = sorted({turn.slot for turn in turns if turn.slot is not None})
+    clashes = sum(count_overlaps(turn for turn in turns if turn.slot == slot) for slot in slots)
+    return LimitResult(
+        technique=technique,
+        alias=alias,
+        limit=limit,
+        calls=len(turns),
+        most=most_at_once(turns),
+        slots=tuple(slots),
+        clashes=clashes,
+        calls_per_s=len(turns) / seconds if seconds else 0.0,
     )

@@ -9,6 +9,7 @@ GO = "go"
 
 RACE = "race"  # buy until nothing is left
 HOLD = "hold"  # take the lock and keep it
+CALL = "call"  # take one of the slots, so many times
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Job:
     think: float
     ttl: float
     wait: float
+    limit: int | None = None
+    calls: int = 0
 
     def dumps(self) -> str:
         """Return the job as one line."""

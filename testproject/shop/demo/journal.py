@@ -28,7 +28,8 @@ def now() -> int:
 class Turn:
     """One hold of the lock: when it was asked for, granted, and about to be released.
 
-    `reference` is the order the worker was told of, or None when it found the stock empty.
+    `reference` is the order the worker was told of, or None when it found the stock empty; `slot`
+    is the one that it held of a lock with a limit.
     """
 
     worker: int
@@ -36,6 +37,7 @@ class Turn:
     granted: int
     released: int
     reference: str | None
+    slot: int | None = None
 
 
 class Journal:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from .figures import KillResult, RaceResult
+from .figures import KillResult, LimitResult, RaceResult
 from .screen import (
     HEADINGS,
     Screen,
@@ -21,6 +21,8 @@ from .screen import (
     kill_summary,
     kill_text,
     label,
+    limit_summary,
+    limit_text,
 )
 
 
@@ -57,8 +59,21 @@ class RichScreen(Screen):
             yield
             bar.update(task, total=1, completed=1, text="one worker killed while it held the lock")
 
-    def results(self, races: Sequence[RaceResult], kills: Sequence[KillResult]) -> None:
-        """Show a table and a paragraph for each kill."""
+    @contextmanager
+    def limit(self, technique: str, alias: str, limit: int) -> Iterator[None]:
+        """Show a bar that moves until all have called."""
+        with self._progress() as bar:
+            task = bar.add_task(label(technique, alias), total=None, text=limit_text(limit))
+            yield
+            bar.update(task, total=1, completed=1, text=f"all have called, limit={limit}")
+
+    def results(
+        self,
+        races: Sequence[RaceResult],
+        limits: Sequence[LimitResult],
+        kills: Sequence[KillResult],
+    ) -> None:
+        """Show a table, and a paragraph for each limit and each kill."""
         # Narrow enough for 80 columns: only the technique is broken over lines.
         table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column(HEADINGS[0])
@@ -71,6 +86,9 @@ class RichScreen(Screen):
         for race in races:
             if race.handovers:
                 self.note(handover_note(race))
+        for limit in limits:
+            style = "red" if limit.failures else "green"
+            self._console.print(Text(limit_summary(limit), style=style))
         for kill in kills:
             wrong = bool(kill.failures) or kill.late
             self._console.print(Text(kill_summary(kill), style="red" if wrong else "green"))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from .figures import KillResult, RaceResult
+from .figures import KillResult, LimitResult, RaceResult
 
 Show = Callable[[int], None]
 
@@ -43,7 +43,17 @@ class Screen:
         """Show that a holder is killed while the block runs."""
         yield
 
-    def results(self, races: Sequence[RaceResult], kills: Sequence[KillResult]) -> None:
+    @contextmanager
+    def limit(self, technique: str, alias: str, limit: int) -> Iterator[None]:
+        """Show that all call at once while the block runs."""
+        yield
+
+    def results(
+        self,
+        races: Sequence[RaceResult],
+        limits: Sequence[LimitResult],
+        kills: Sequence[KillResult],
+    ) -> None:
         """Show the figures of all runs."""
 
 
@@ -74,8 +84,19 @@ class PlainScreen(Screen):
         self.write(f"{label(technique, alias)}: {kill_text(ttl)} ...")
         yield
 
-    def results(self, races: Sequence[RaceResult], kills: Sequence[KillResult]) -> None:
-        """Write a table and a line for each kill."""
+    @contextmanager
+    def limit(self, technique: str, alias: str, limit: int) -> Iterator[None]:
+        """Write a line at the start."""
+        self.write(f"{label(technique, alias)}: {limit_text(limit)} ...")
+        yield
+
+    def results(
+        self,
+        races: Sequence[RaceResult],
+        limits: Sequence[LimitResult],
+        kills: Sequence[KillResult],
+    ) -> None:
+        """Write a table, and a line for each limit and each kill."""
         rows = [HEADINGS, *(cells(race) for race in races)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         self.write("")
@@ -88,6 +109,10 @@ class PlainScreen(Screen):
         for race in races:
             if race.handovers:
                 self.write(handover_note(race))
+        if limits:
+            self.write("")
+        for limit in limits:
+            self.write(limit_summary(limit))
         for kill in kills:
             self.write("")
             self.write(kill_summary(kill))
@@ -109,6 +134,20 @@ def progress(orders: int, stock: int) -> str:
 def kill_text(ttl: float) -> str:
     """Say what the kill is about."""
     return f"one worker holds the lock (ttl {ttl:g} s) and is killed, the others wait"
+
+
+def limit_text(limit: int) -> str:
+    """Say what the limit is about."""
+    return f"all workers call a carrier that takes {limit} requests at once"
+
+
+def limit_summary(limit: LimitResult) -> str:
+    """Say how many called at once."""
+    slots = ", ".join(map(str, limit.slots))
+    return (
+        f"{label(limit.technique, limit.alias)}: {limit.calls} calls to a carrier under "
+        f"limit={limit.limit}: at most {limit.most} at once, in the slots {slots}."
+    )
 
 
 def kill_summary(kill: KillResult) -> str:

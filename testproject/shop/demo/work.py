@@ -11,7 +11,7 @@ from django.db import OperationalError, transaction
 from django_distlock import Lease, Lock, LockTimeoutError, lock, locks
 from testproject.shop.models import Order, Product
 
-from .jobs import HOLD, Job
+from .jobs import CALL, HOLD, Job
 from .journal import ASKED, DONE, HELD, READY, Journal, Turn, now
 
 
@@ -28,6 +28,9 @@ def do(job: Job, journal: Journal, worker: int) -> None:
     if job.kind == HOLD:
         _hold(job, journal)
         return
+    if job.kind == CALL:
+        _call(job, journal, worker)
+        return
     turn = _unlocked_turn if job.alias is None else _locked_turn
     journal.event(ASKED)
     while (done := turn(job, worker)).reference is not None:
@@ -42,7 +45,7 @@ def do(job: Job, journal: Journal, worker: int) -> None:
 def _lock(job: Job) -> Lock:
     if job.alias is None:
         raise ValueError("this job has no lock")
-    return lock(job.lock_name, using=job.alias, ttl=job.ttl, wait=job.wait)
+    return lock(job.lock_name, using=job.alias, ttl=job.ttl, wait=job.wait, limit=job.limit)
 
 
 def _locked_turn(job: Job, worker: int) -> Turn:
@@ -72,6 +75,17 @@ def _hold(job: Job, journal: Journal) -> None:
     with _lock(job) as lease:
         journal.event(HELD, fencing_token=lease.fencing_token)
         time.sleep(job.think)
+
+
+def _call(job: Job, journal: Journal, worker: int) -> None:
+    for _ in range(job.calls):
+        asked = now()
+        with _lock(job) as lease:
+            granted = now()
+            time.sleep(job.think)
+            released = now()
+        journal.turn(Turn(worker, asked, granted, released, None, lease.slot))
+    journal.event(DONE)
 
 
 def _write(product: int, stock: int, worker: int, token: int | None) -> str:

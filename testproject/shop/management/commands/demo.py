@@ -16,6 +16,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from django_distlock import locks
 from testproject.shop.demo.choice import (
     check_ready,
     choose,
@@ -24,13 +25,15 @@ from testproject.shop.demo.choice import (
     unsafe_alias,
 )
 from testproject.shop.demo.crew import Crew, DemoError
-from testproject.shop.demo.figures import KillResult, RaceResult
+from testproject.shop.demo.figures import KillResult, LimitResult, RaceResult
 from testproject.shop.demo.kill import run_kill
+from testproject.shop.demo.limit import run_limit
 from testproject.shop.demo.race import Plan, run_race
 from testproject.shop.demo.screen import PlainScreen, Screen
 from testproject.shop.demo.stock import new_demo_id, remove, remove_stale
 
 INTERRUPTED = 130
+Results = tuple[list[RaceResult], list[LimitResult], list[KillResult]]
 
 
 NEXT = """
@@ -44,9 +47,9 @@ class Command(BaseCommand):
 
     help = (
         "Run a flash sale by several worker processes: first without a lock, which sells more than "
-        "there is, then with each lock of DISTLOCKS that holds over processes. Then kill a worker "
-        "while it holds the lock. Uses products of its own and removes them. Exits with 1 when a "
-        "lock let something go wrong."
+        "there is, then with each lock of DISTLOCKS that holds over processes. Then have all call "
+        "a carrier that takes three requests at once, and kill a worker while it holds the lock. "
+        "Uses products of its own and removes them. Exits with 1 if a lock let something go wrong."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -92,7 +95,7 @@ class Command(BaseCommand):
         screen = self._screen(options)
         try:
             with _term_as_interrupt():
-                races, kills = self._run(screen, options)
+                races, limits, kills = self._run(screen, options)
         except DemoError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
@@ -101,23 +104,23 @@ class Command(BaseCommand):
         if options["json"]:
             figures = {
                 "runs": [race.as_dict() for race in races],
+                "limits": [limit.as_dict() for limit in limits],
                 "kills": [kill.as_dict() for kill in kills],
             }
             self.stdout.write(json.dumps(figures, indent=2))
         else:
-            screen.results(races, kills)
+            screen.results(races, limits, kills)
         # What is unsafe may fail: that is what it is there for.
         safe = [race for race in races if race.alias is None or not is_unsafe(race.alias)]
         failures = [text for race in safe for text in race.failures]
+        failures += [text for limit in limits for text in limit.failures]
         failures += [text for kill in kills for text in kill.failures]
         if failures:
             raise CommandError("\n".join(failures))
         if not options["json"]:
             screen.note(NEXT)
 
-    def _run(
-        self, screen: Screen, options: dict[str, Any]
-    ) -> tuple[list[RaceResult], list[KillResult]]:
+    def _run(self, screen: Screen, options: dict[str, Any]) -> Results:
         aliases, remarks = choose(options["using"])
         aliases += [unsafe_alias(technique) for technique in options["technique"]]
         check_ready(aliases)
@@ -151,20 +154,23 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _all_runs(
-    crew: Crew, plan: Plan, screen: Screen, aliases: list[str], *, kill: bool
-) -> tuple[list[RaceResult], list[KillResult]]:
+def _all_runs(crew: Crew, plan: Plan, screen: Screen, aliases: list[str], *, kill: bool) -> Results:
     races = [run_race(crew, plan, screen, technique="none", alias=None)]
     races += [
         run_race(crew, plan, screen, technique=technique_of(alias), alias=alias)
         for alias in aliases
+    ]
+    limits = [
+        run_limit(crew, plan, screen, technique=technique_of(alias), alias=alias)
+        for alias in aliases
+        if locks[alias].supports_limit and not is_unsafe(alias)
     ]
     kills = [
         run_kill(crew, plan, screen, technique=technique_of(alias), alias=alias)
         for alias in aliases
         if kill and not is_unsafe(alias)
     ]
-    return races, kills
+    return races, limits, kills
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -1,0 +1,1 @@
+"""The project in examples/, run as a reader runs it."""
