@@ -27,7 +27,7 @@ ESSENTIAL = {
     for path in ("__init__.py", "py.typed", "migrations/__init__.py", "migrations/0001_initial.py")
 }
 # Packed beside the package, so that who has the sdist alone can test it and read about it.
-BESIDE = ("tests", "docs", "testproject", "benchmarks", "scripts")
+BESIDE = ("tests", "docs", "testproject", "examples", "benchmarks", "scripts")
 PLACEHOLDER = ".example/"
 # The drivers of stores, and pytest: the app must work where none is installed.
 ABSENT = (

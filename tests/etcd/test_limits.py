@@ -54,7 +54,7 @@ def test_the_second_one_takes_another_slot(server: Etcd, opened: Opener, name: s
         assert backend.release(each)
 
 
-def test_who_waits_first_watches_all_and_the_next_one_him(
+def test_the_first_waiter_watches_all_and_the_next_one_the_first(
     server: Etcd, opened: Opener, name: str
 ) -> None:
     """C1. One release wakes one, who wakes the next one when a second slot is free."""

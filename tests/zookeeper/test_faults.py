@@ -15,7 +15,7 @@ from django_distlock.core.values import Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, line
+from tests.zookeeper.tools import Opener, line, place_of
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -59,6 +59,25 @@ def test_the_answer_to_a_creation_is_lost_on_an_event_loop(
     asyncio.run(main())
     fault.wait()
     assert line(backend, name) == []
+
+
+def test_the_creation_is_answered_and_the_queue_is_not(
+    server: ZooKeeper, proxy: Proxy, opened: Opener, name: str
+) -> None:
+    """Look who is ahead before the lock is granted: the node alone says nothing (A1)."""
+    backend = through(proxy, opened, name)
+    other = opened(f"127.0.0.1:{server.port}", prefix=name)
+    theirs, mine = claim(other, name), claim(backend, name)
+    granted(other, theirs)
+    # That the lock's node is there is the first answer; then come path and facts of the new one.
+    path = f"{backend.facts.base}/{backend.key(name)}/{mine.owner}-0000000001"
+    fault = proxy.fault(mine.owner.encode(), keep=20 + 20 + 4 + len(path) + 68)
+    answer = backend.try_acquire(mine, 5.0)
+    fault.wait()
+    assert isinstance(answer, Refusal)
+    assert place_of(backend, mine).ahead
+    backend.withdraw(mine)
+    assert other.release(theirs)
 
 
 @pytest.mark.parametrize("to", ["request", "answer"])

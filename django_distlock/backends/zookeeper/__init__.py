@@ -53,7 +53,8 @@ class ZooKeeperBackend(Looking):
     CERT, KEY, KEY_PASSWORD, VERIFY and CHECK_HOSTNAME.
     """
 
-    queues = fair = notifies = counts_waiters = cleans = supports_shared = True
+    queues = fair = notifies = counts_waiters = cleans = True
+    supports_shared = supports_limit = True
     # A node is of the session that made it, and so of one process.
     transferable = False
     poll: ClassVar[tuple[float, float]] = (0.02, 0.1)

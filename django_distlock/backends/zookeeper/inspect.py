@@ -11,7 +11,7 @@ from ...core.names import key_of
 from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
 from ..flows import FlowBackend
 from .options import Facts
-from .requests import Contender, contenders, kinds, sharers, shares, words_of
+from .requests import Contender, contenders, kinds, sharers, shares, slot_of, words_of
 from .steps import Talk
 
 __all__ = ["Looking"]
@@ -75,9 +75,9 @@ class Looking(FlowBackend):
                 if _is_missing(first[1]):
                     keys.append(key)
                     continue
-                shared = line[0].shared or shares(_sound(first[1])[0])
-                sure = [first, *(each for each in others if shared and not _is_missing(each[1]))]
-                rest = line[len(others) + 1 if shared else 1 :]
+                several = line[0].shared or line[0].limit or shares(_sound(first[1])[0])
+                sure = [first, *(each for each in others if several and not _is_missing(each[1]))]
+                rest = line[len(others) + 1 if several else 1 :]
                 waiting: tuple[Holder, ...] = ()
                 if queue and rest:
                     waiting = yield from self._waiting(key, rest[:SHOWN])
@@ -136,7 +136,8 @@ def _info(
     return noted(
         words,
         name=name,
-        fencing_token=stat.czxid,
+        fencing_token=stat.mzxid if holder.limit else stat.czxid,
+        slot=slot_of(data),
         acquired_at=EPOCH + timedelta(milliseconds=stat.ctime),
         expires_at=None,  # when the session of its process ends, or its ttl there runs out
         waiters=waiters,

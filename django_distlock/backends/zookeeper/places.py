@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...core.threads import Mutex
+from ...core.values import Claim
 
 __all__ = ["Place", "Places"]
 
@@ -26,6 +27,7 @@ class Place:
         "due",
         "granted",
         "key",
+        "limit",
         "looked",
         "lost",
         "node",
@@ -33,23 +35,28 @@ class Place:
         "owner",
         "session",
         "shared",
+        "slot",
         "stale",
         "token",
         "unsure",
+        "version",
         "waker",
         "watched",
         "watching",
     )
 
-    def __init__(self, owner: str, base: str, key: str, due: float, shared: bool = False) -> None:
-        self.owner = owner
-        self.shared = shared  # whether its node says that others may hold the lock, too
+    def __init__(self, claim: Claim, base: str, due: float) -> None:
+        self.owner = claim.owner
+        self.shared = claim.shared  # whether its node says that others may hold the lock, too
+        self.limit = claim.limit
         self.base = base  # the path of all locks
-        self.key = key  # of the lock
+        self.key = claim.key  # of the lock
         self.due = due  # when it is given up, by the clock, unless it is heard of before
         self.node = ""  # the name of its own node; none yet, or its answer was lost
         self.session: int | None = None  # whose node it is
         self.token = 0
+        self.slot: int | None = None
+        self.version = -1  # of the data of the lock's node, by which slots are written in turn
         self.granted = False
         self.lost = False  # its session was not sure to live, if only for a moment
         self.unsure = False  # a release was sent and not answered
@@ -73,7 +80,7 @@ class Place:
 
     def tell(self, *, deleted: bool) -> None:
         """Note what was told of the node before it, and wake who waits."""
-        if deleted and len(self.ahead) == 1:
+        if deleted and len(self.ahead) == 1 and not self.limit:
             self.ahead = ()  # nobody can have come before it since
         else:
             self.stale = True

@@ -23,11 +23,13 @@ __all__ = [
     "node_of",
     "sharers",
     "shares",
+    "slot_of",
     "words_of",
 ]
 
 EPHEMERAL_SEQUENTIAL: Final = 3
-SHARED: Final = ".s"  # what the owner's word ends with in the name of one who shares
+SHARED: Final = "s"  # what follows the owner's word in the name of one that shares
+LIMITED: Final = "l"  # the same of one that names a limit, and then the limit
 CONTAINER: Final = 4
 LONG = 500  # bytes; data that is longer is compressed
 
@@ -50,9 +52,11 @@ def kinds() -> Any:
         "Delete": serialization.Delete,
         "Exists": serialization.Exists,
         "GetChildren": serialization.GetChildren,
+        "GetChildren2": serialization.GetChildren2,
         "GetData": serialization.GetData,
         "SetData": serialization.SetData,
         "Sync": serialization.Sync,
+        "Transaction": serialization.Transaction,
     }
     return type("Kinds", (), serialization_kinds)
 
@@ -60,7 +64,7 @@ def kinds() -> Any:
 @functools.lru_cache(1)
 def through_leader() -> frozenset[int]:
     """Return the types of the requests that no server answers without its leader."""
-    those = ("Container", "Create", "Create2", "Delete", "SetData", "Sync")
+    those = ("Container", "Create", "Create2", "Delete", "SetData", "Sync", "Transaction")
     return frozenset(getattr(kinds(), each).type for each in those)
 
 
@@ -72,6 +76,8 @@ class Contender:
     owner: str
     node: str
     shared: bool = False
+    limit: int = 0
+    """How many may hold the lock at once; 0: it has no limit."""
 
 
 def contenders(children: list[str]) -> list[Contender]:
@@ -79,11 +85,12 @@ def contenders(children: list[str]) -> list[Contender]:
     found = []
     for child in children:
         word, _, number = child.partition("-")
-        owner = word.removesuffix(SHARED)
+        owner, _, mode = word.partition(".")
         try:
             # After 2**31 nodes the server counts on from the lowest negative number.
             place = int(number) & 0xFFFFFFFF
-            found.append(Contender(place, _long_owner(owner), child, owner != word))
+            limit = int(mode.removeprefix(LIMITED)) if mode.startswith(LIMITED) else 0
+            found.append(Contender(place, _long_owner(owner), child, mode == SHARED, limit))
         except ValueError:
             continue
     found.sort(key=lambda each: each.number)
@@ -93,30 +100,35 @@ def contenders(children: list[str]) -> list[Contender]:
 def ahead_of(line: list[Contender], node: str) -> list[str] | None:
     """Return the nodes that keep another one from its lock; None if that is not in the line.
 
-    Of one who shares those who want to be alone, though they wait.
+    One that shares it is kept by those that want it alone, though they wait, and one of a limit by
+    so many and more.
     """
     ahead: list[Contender] = []
     for each in line:
         if each.node == node:
-            return [other.node for other in ahead if not (each.shared and other.shared)]
+            found = [other.node for other in ahead if not (each.shared and other.shared)]
+            return found if len(found) >= each.limit else []
         ahead.append(each)
     return None
 
 
 def sharers(line: list[Contender]) -> list[Contender]:
-    """Return the first of a line, and those right behind it who share.
+    """Return the first of a line, and those right behind it that may hold the lock with it.
 
-    They hold the lock with it, if it shares: by its name, or by what stands in it.
+    Those of its limit do; those that share do if it shares: by its name, or by what stands in it.
     """
+    if line[0].limit:
+        return line[: line[0].limit]
     count = 1
     while count < len(line) and line[count].shared:
         count += 1
     return line[:count]
 
 
-def node_of(owner: str, *, shared: bool = False) -> str:
+def node_of(owner: str, *, shared: bool = False, limit: int = 0) -> str:
     """Return what the name of an owner's node begins with."""
-    return f"{_short_owner(owner)}{SHARED if shared else ''}-"
+    mode = f".{LIMITED}{limit}" if limit else f".{SHARED}" if shared else ""
+    return f"{_short_owner(owner)}{mode}-"
 
 
 def _short_owner(owner: str) -> str:
@@ -130,12 +142,17 @@ def _long_owner(word: str) -> str:
     return bytes.fromhex(word[1:]).decode("utf-8", "surrogatepass") if word[:1] == "x" else word
 
 
-def data_of(claim: Claim) -> bytes:
+def data_of(claim: Claim, slot: int | None = None) -> bytes:
     """Return what stands in a claim's node: the lock's name and the note, for people.
 
-    And whether others may share it, which its name may not say: see `Steps.renew`.
+    And whether others may share it, which its name may not say: see `Steps.renew`. Under a limit
+    the slot instead.
     """
-    words = [claim.name, claim.note, *([1] if claim.shared else [])]
+    words: list[Any] = [claim.name, claim.note]
+    if claim.limit:
+        words += [0, slot]
+    elif claim.shared:
+        words.append(1)
     data = json.dumps(words).encode("ascii")
     return data if len(data) <= LONG else zlib.compress(data)
 
@@ -152,9 +169,18 @@ def words_of(data: bytes | None) -> tuple[str, str]:
 def shares(data: bytes | None) -> bool:
     """Return whether a node says that others may hold its lock, too."""
     try:
-        return len(_read(data)) > 2
+        return bool(_read(data)[2:3] == [1])
     except (ValueError, TypeError, zlib.error, RecursionError):
         return False
+
+
+def slot_of(data: bytes | None) -> int | None:
+    """Return the slot that stands in a node, if there is one."""
+    try:
+        (slot,) = _read(data)[3:4]
+    except (ValueError, TypeError, zlib.error, RecursionError):
+        return None
+    return slot if isinstance(slot, int) else None
 
 
 def _read(data: bytes | None) -> Any:
@@ -163,6 +189,10 @@ def _read(data: bytes | None) -> Any:
 
 
 def creating(path: str, claim: Claim, acl: Any) -> Any:
-    """Return the request for a place in a lock's queue."""
-    node = node_of(claim.owner, shared=claim.shared)
-    return kinds().Create2(f"{path}/{node}", data_of(claim), acl, EPHEMERAL_SEQUENTIAL)
+    """Return the request for a place in a lock's queue.
+
+    Under a limit the first slot stands in it, which it has if it finds itself alone.
+    """
+    node = node_of(claim.owner, shared=claim.shared, limit=claim.limit)
+    data = data_of(claim, 0 if claim.limit else None)
+    return kinds().Create2(f"{path}/{node}", data, acl, EPHEMERAL_SEQUENTIAL)

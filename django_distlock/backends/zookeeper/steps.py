@@ -2,6 +2,11 @@
 
 An operation knows neither threads nor event loops; the backend carries it out in either mode. One
 that was cut off may begin again: it goes by the place of the claim, and by what the servers have.
+
+Under a limit so many of the first of a queue hold the lock, each in a slot, which stands in its
+node. No two have the same, as it is written together with the data of the lock's node, if that is
+of the version that was read before. The change by which that was done is the fencing token, so that
+the tokens of a slot rise.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from .requests import (
     kinds,
     sharers,
     shares,
+    slot_of,
     words_of,
 )
 from .session import Session
@@ -74,7 +80,7 @@ class Steps:
             self._places.drop(place)
             place = None
         if place is None:
-            place = Place(claim.owner, self._base, claim.key, now + ASKING, claim.shared)
+            place = Place(claim, self._base, now + ASKING)
             self._places.add(place)
             children = yield from self._enter(place, claim)
         elif place.granted:
@@ -83,20 +89,20 @@ class Steps:
             self._places.lasts(place, now + PRESENCE)
             if not place.node:
                 children = yield from self._find(place, claim)
-            elif not place.ahead and not place.stale:
+            elif place.looked and not place.ahead and not place.stale and not place.limit:
                 return (yield from self._grant(place, claim, now, join=join))
             elif place.watched and not place.stale and now - place.looked < LOOK:
                 return Refusal(note=place.note, queue=True)
             else:
                 place.stale = False
-                (children,) = yield [kinds().GetChildren(place.path, None)]
+                (children,) = yield [_queue_of(place)]
         return (yield from self._ranked(place, claim, children, now, join=join))
 
     def _ranked(
         self, place: Place, claim: Claim, children: Any, now: float, *, join: bool
     ) -> Talk[Grant | Refusal]:
         """Answer by who stands before us."""
-        line = [] if _is_missing(children) else contenders(_sound(children))
+        line = [] if _is_missing(children) else contenders(_read(place, _sound(children)))
         before = ahead_of(line, place.node)
         if before is None:  # the node was removed: begin at the end of the queue
             self._places.drop(place)
@@ -109,20 +115,64 @@ class Steps:
         place.looked = now
         if ahead != place.ahead:
             place.ahead = ahead
-        if not ahead:
+            if place.limit:  # the first that waits looks at all, another one at the one before it
+                place.watched = False
+        other = line[0].limit if line[0].limit != claim.limit else None
+        if not ahead and other is None:
+            if place.limit and not (yield from self._settle(place, claim, line)):
+                self._places.drop(place)
+                return (yield from self.acquire(claim, join=join))
             return (yield from self._grant(place, claim, now, join=join))
-        if join:
+        if join and other is None:
             self._places.lasts(place, self._clock() + PRESENCE)
             return Refusal(note=place.note, queue=True)
         K = kinds()
         gone, first = yield [
             K.Delete(place.whole, -1),
-            K.GetData(f"{place.path}/{ahead[0]}", None),
+            K.GetData(f"{place.path}/{line[0].node}", None),
         ]
         if not _is_missing(gone):
             _sound(gone)
         self._places.drop(place)
-        return Refusal(note="" if isinstance(first, Exception) else words_of(first[0])[1])
+        note = "" if isinstance(first, Exception) else words_of(first[0])[1]
+        return Refusal(note=note, other_limit=other)
+
+    def _settle(self, place: Place, claim: Claim, line: list[Contender]) -> Talk[bool]:
+        """Write the first slot that is free into our node; False if that is gone."""
+        K = kinds()
+        while place.slot is None:
+            held = sharers(line)
+            answers = yield [K.GetData(f"{place.path}/{each.node}", None) for each in held]
+            taken = set()
+            for each, answer in zip(held, answers, strict=True):
+                if _is_missing(answer):
+                    continue
+                data, stat = _sound(answer)
+                if each.node != place.node:
+                    taken.add(slot_of(data))
+                elif stat.version:  # written by us, though the answer was lost
+                    place.slot, place.token = slot_of(data), stat.mzxid
+            if place.slot is not None:
+                break
+            slot = next(number for number in range(claim.limit) if number not in taken)
+            (results,) = yield [
+                K.Transaction(
+                    [
+                        K.SetData(place.path, b"", place.version),
+                        K.SetData(place.whole, data_of(claim, slot), -1),
+                    ]
+                )
+            ]
+            errors = [each for each in _sound(results) if isinstance(each, Exception)]
+            if not errors:
+                place.slot, place.token = slot, results[1].mzxid
+                break
+            # Another one was faster, or our node is gone.
+            (children,) = yield [_queue_of(place)]
+            line = [] if _is_missing(children) else contenders(_read(place, _sound(children)))
+            if ahead_of(line, place.node) is None:
+                return False
+        return True
 
     def _grant(
         self, place: Place, claim: Claim, now: float, *, join: bool, sure: bool = True
@@ -138,23 +188,24 @@ class Steps:
         # The lease is counted from before the question, which is earlier: it ends before its node.
         if stands and self._places.lasts(place, now + claim.ttl):
             place.granted = True
-            return Grant(place.token, claim.ttl)
+            return Grant(place.token, claim.ttl, slot=place.slot)
         self._places.drop(place)
         return (yield from self.acquire(claim, join=join))
 
     def _enter(self, place: Place, claim: Claim) -> Talk[Any]:
         """Stand at the end of the queue, and return who is in it."""
-        K = kinds()
         request = creating(place.path, claim, self.acl())
         created = children = None
         for _ in range(TRIES):
             made = [] if place.key in self._known else [self._container(place.path)]
-            *_, created, children = yield [*made, request, K.GetChildren(place.path, None)]
+            *_, created, children = yield [*made, request, _queue_of(place)]
             if not _is_missing(created):
                 path, stat = _sound(created)
                 self._know(place.key)
                 place.node = path.rpartition("/")[2]
                 place.token, place.session = stat.czxid, stat.ephemeralOwner
+                if place.limit and not isinstance(children, Exception):
+                    _alone(place, *children)
                 if self._places.get(place.owner) is not place:
                     self._places.add(place)  # given up meanwhile, without a node to be removed
                 return children
@@ -199,8 +250,9 @@ class Steps:
 
     def _find(self, place: Place, claim: Claim) -> Talk[Any]:
         """Find the node whose creation was not answered, or make one, and return the queue."""
-        (children,) = yield [kinds().GetChildren(place.path, None)]
-        for each in () if _is_missing(children) else _of(claim.owner, _sound(children)):
+        (children,) = yield [_queue_of(place)]
+        there = [] if _is_missing(children) else _read(place, _sound(children))
+        for each in _of(claim.owner, there):
             (stat,) = yield [kinds().Exists(f"{place.path}/{each.node}", None)]
             if stat is None or isinstance(stat, Exception):
                 continue
@@ -268,7 +320,7 @@ class Steps:
         mine = [each for each in line if each.owner == claim.owner]
         if not mine:
             return False
-        holds = mine[0] is line[0]
+        holds = mine[0] is line[0] or (line[0].limit > 0 and mine[0] in sharers(line))
         if not holds and mine[0] in sharers(line):
             (first,) = yield [kinds().GetData(f"{path}/{line[0].node}", None)]
             holds = line[0].shared or (not isinstance(first, Exception) and shares(first[0]))
@@ -282,12 +334,16 @@ class Steps:
 
     def watch(self, place: Place) -> Talk[None]:
         """Have the end of the node before ours told to us."""
-        path = f"{place.path}/{place.ahead[-1]}"
+        K = kinds()
+        # Under a limit any that leaves may make room for the first that waits; the next ones look
+        # at the one before them, whose slot is written when it has one.
+        first = len(place.ahead) == place.limit
+        path = place.path if first else f"{place.path}/{place.ahead[-1]}"
         watcher = self._places.watch(place, path)
         if watcher is None:
             return
         try:
-            (found,) = yield [kinds().GetData(path, watcher)]
+            (found,) = yield [K.GetChildren(path, watcher) if first else K.GetData(path, watcher)]
         except BaseException:
             self._places.told(path, deleted=False)
             raise
@@ -296,10 +352,36 @@ class Steps:
         elif isinstance(found, Exception):
             self._places.told(path, deleted=False)
             raise found
+        elif first:
+            place.watched = True
+            before = ahead_of(contenders(found), place.node) or ()
+            place.stale = place.stale or tuple(before) != place.ahead
         else:
             place.watched = True
+            place.stale = place.stale or bool(place.limit and found[1].version)
             if len(place.ahead) == 1:
                 place.note = words_of(found[0])[1]
+
+
+def _queue_of(place: Place) -> Any:
+    """Return the request for who stands in a queue, and for its version where slots are written."""
+    kind = kinds().GetChildren2 if place.limit else kinds().GetChildren
+    return kind(place.path, None)
+
+
+def _read(place: Place, answer: Any) -> list[str]:
+    """Return the nodes of a `_queue_of`; note the version."""
+    if not place.limit:
+        return list(answer)
+    children, stat = answer
+    place.version = stat.version
+    return list(children)
+
+
+def _alone(place: Place, children: list[str], stat: Any) -> None:
+    """Have a node that was just made the slot that stands in it, if no other was there by then."""
+    if len(contenders(children)) == 1 and stat.pzxid == place.token > stat.mzxid:
+        place.slot = 0
 
 
 def _of(owner: str, children: list[str]) -> list[Contender]:
