@@ -81,6 +81,7 @@ LONG = (
     "tests/commands/test_runlocked",
     "tests/consul/test_demo.py",
     "tests/etcd/test_demo.py",
+    "tests/examples/",
     "tests/integration/",
     "tests/redis/test_demo.py",
     "tests/zookeeper/test_programs.py",

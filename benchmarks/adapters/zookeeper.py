@@ -8,6 +8,7 @@ import uuid
 from typing import Any, ClassVar
 
 from ..adapter import Adapter, Backend
+from .ours import OursLimited, OursShared
 from .redis.ours import OursRedis
 
 __all__ = ["ZOOKEEPER"]
@@ -27,6 +28,14 @@ class OursZooKeeper(OursRedis):
     """The zookeeper backend, in a process that has its database open, too."""
 
     backend: ClassVar[Backend] = "zookeeper"
+
+
+class OursZooKeeperShared(OursShared, OursZooKeeper):
+    """The same, shared with others."""
+
+
+class OursZooKeeperLimited(OursLimited, OursZooKeeper):
+    """The same, held by four at once."""
 
 
 class OnKazoo(Adapter):
@@ -106,6 +115,7 @@ class KazooLock(OnKazoo):
 
     name = "kazoo Lock"
     kind = "peer"
+    at_once: ClassVar[int | None] = 1
 
     def _make(self, key: str) -> Any:
         return self._client.Lock(f"{BASE}/kazoo/{key.replace('/', '_')}", str(os.getpid()))
@@ -124,6 +134,29 @@ class KazooLock(OnKazoo):
     def release(self, handle: Any) -> None:
         """Free it."""
         handle.release()
+
+
+class KazooReadLock(KazooLock):
+    """kazoo's recipe of readers and writers, as a reader."""
+
+    name = "kazoo ReadLock"
+    waits = exclusive = False
+    at_once = None
+
+    def _make(self, key: str) -> Any:
+        return self._client.ReadLock(f"{BASE}/kazoo-rw/{key.replace('/', '_')}", str(os.getpid()))
+
+
+class KazooSemaphore(KazooLock):
+    """kazoo's recipe of a semaphore, whose leases four may hold at once."""
+
+    name = "kazoo Semaphore, 4"
+    waits = exclusive = False
+    at_once = 4
+
+    def _make(self, key: str) -> Any:
+        path = f"{BASE}/kazoo-sem/{key.replace('/', '_')}"
+        return self._client.Semaphore(path, str(os.getpid()), max_leases=4)
 
 
 class ToozZooKeeper(Adapter):
@@ -162,4 +195,7 @@ class ToozZooKeeper(Adapter):
         handle.release()
 
 
-ZOOKEEPER: tuple[type[Adapter], ...] = (OursZooKeeper, BareCalls, KazooLock, ToozZooKeeper)
+ZOOKEEPER: tuple[type[Adapter], ...] = (
+    *(OursZooKeeper, BareCalls, KazooLock, ToozZooKeeper),
+    *(OursZooKeeperShared, KazooReadLock, OursZooKeeperLimited, KazooSemaphore),
+)

@@ -131,7 +131,7 @@ def test_a_node_that_bears_our_name_goes_while_it_is_looked_at(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    backend._places.add(Place(mine.owner, backend.facts.base, mine.key, backend.clock() + 60))
+    backend._places.add(Place(mine, backend.facts.base, backend.clock() + 60))
     node = node_of(backend, mine)
 
     def meddle(asked: list[str]) -> None:

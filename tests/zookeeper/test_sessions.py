@@ -270,7 +270,7 @@ def test_a_node_of_a_session_that_has_ended_is_not_ours(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    backend._places.add(Place(mine.owner, backend.facts.base, mine.key, backend.clock() + 60))
+    backend._places.add(Place(mine, backend.facts.base, backend.clock() + 60))
     token = granted(backend, mine)
     assert token > first
     (node,) = line(backend, name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from ...adapter import Adapter
 from .bare import BareCalls
-from .ours import OursEtcd
+from .ours import OursEtcd, OursEtcdLimited, OursEtcdShared
 from .peers import Etcd3gw, ToozEtcd
 
 __all__ = ["ETCD"]
 
-ETCD: tuple[type[Adapter], ...] = (OursEtcd, BareCalls, Etcd3gw, ToozEtcd)
+ETCD: tuple[type[Adapter], ...] = (
+    *(OursEtcd, BareCalls, Etcd3gw, ToozEtcd),
+    *(OursEtcdShared, OursEtcdLimited),
+)
