@@ -24,7 +24,8 @@ class TestEtcd:
         assert done.returncode == 0, done.stderr
         rows = json.loads(file.read_text())["results"]
         pairs = {row["adapter"]: row for row in rows if row["measure"] == "pairs"}
-        assert set(pairs) == {"django-distlock", "bare http.client"}
+        modes = {"django-distlock, shared", "django-distlock, limit=4"}
+        assert set(pairs) == {"django-distlock", "bare http.client", *modes}
         assert pairs["bare http.client"]["statements"] == 2
         assert pairs["django-distlock"]["statements"] <= 2.2  # and now and then a renewal
         handed = [row for row in rows if row["measure"] == "handover"]

@@ -21,7 +21,8 @@ def test_a_quick_run_counts_the_packets_of_a_pair(tmp_path: Path, store: str) ->
     done = run("--stores", store, "--only", "pairs", *words)
     assert done.returncode == 0, done.stderr
     pairs = {row["adapter"]: row for row in json.loads(file.read_text())["results"]}
-    assert set(pairs) == {"django-distlock", "bare, kazoo calls"}
+    modes = {"django-distlock, shared", "django-distlock, limit=4"}
+    assert set(pairs) == {"django-distlock", "bare, kazoo calls", *modes}
     for row in pairs.values():
         assert 2.8 <= row["statements"] <= 3.5  # and now and then one for the session
         assert row["per_second"] > 0

@@ -130,8 +130,10 @@ from webhooks.models import Subscription
 from webhooks.views import apply
 found = Subscription.objects.create(reference="s1")
 late = Subscription.objects.get()
-first = lock_for(found, ttl=0.05, renew=False).acquire()
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
+with ThreadPoolExecutor(1) as elsewhere:
+    first = elsewhere.submit(lock_for(found, ttl=0.05, renew=False).acquire).result()
 with lock_for(found, wait=10) as lease:
     apply(found, {"id": "2", "state": "paid"}, lease=lease)
 with mock.patch.object(type(first), "check"):  # as if it had been stopped after its check
