@@ -115,10 +115,13 @@ def test_another_ttl_keeps_slot_and_token(server: Etcd, opened: Opener, name: st
         lock(name, using=backend.alias, limit=2),
         lock(f"{name}2", using=backend.alias, limit=2) as lease,
     ):
+        before = lock(f"{name}2", using=backend.alias).info()
         lease.renew(ttl=55)
         info = lock(f"{name}2", using=backend.alias).info()
         assert info is not None
         assert (info.slot, info.fencing_token) == (lease.slot, lease.fencing_token)
+        assert before is not None
+        assert info.acquired_at == before.acquired_at
         lease.check()
 
 

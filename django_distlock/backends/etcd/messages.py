@@ -135,10 +135,10 @@ class Record:
     """The fencing token, where it does not follow from the key's revisions; else 0."""
 
     @classmethod
-    def of(cls, claim: Claim, slot: int | None = None, token: int = 0) -> Record:
+    def of(cls, claim: Claim, slot: int | None = None) -> Record:
         """Return that of a claim which asks now."""
         now = round(time.time() * 1e6)
-        return cls(now, claim.name, claim.note, claim.shared, claim.limit, slot, token)
+        return cls(now, claim.name, claim.note, claim.shared, claim.limit, slot)
 
     def dumps(self) -> str:
         words = [str(self.asked_at)]

@@ -42,10 +42,10 @@ class Place:
     """The event loop of the stream, if it has one."""
 
     def wait_for(self, before: Sequence[Key]) -> None:
-        """Note whom to wait for: ``before`` it in the line, the one just before it first.
+        """Note what to wait for: ``before`` it in the line, the key just before it first.
 
-        Under a limit the first who waits looks at all, as any may leave. The next ones look at the
-        one before them, who writes its slot when it has one.
+        Under a limit the first waiter watches the whole line, as any may leave. Each other one
+        watches the key before its own, under which a slot is written when it has one.
         """
         first = self.limit and len(before) == self.limit
         self.ahead = self.keys.first if first else before[0].key

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ...core.clock import Clock
@@ -323,9 +324,10 @@ class Steps:
         if claim.limit:  # whose token would follow from the revision else
             said = yield messages.exists([place.keys.own], values=True)
             own = key_of(said["responses"][0]["response_range"])
-            if not own:
+            record = own[0].record if own else None
+            if record is None:
                 return False
-            value = messages.base64(Record.of(claim, own[0].slot, own[0].token).dumps())
+            value = messages.base64(replace(record, token=own[0].token).dumps())
         lease = yield from self._lend(claim.ttl)
         question = messages.move(place.keys.own, place.created, lease.id, value)
         unsure, place.unsure = place.unsure, True

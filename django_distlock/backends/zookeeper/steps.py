@@ -115,7 +115,7 @@ class Steps:
         place.looked = now
         if ahead != place.ahead:
             place.ahead = ahead
-            if place.limit:  # the first that waits looks at all, another one at the one before it
+            if place.limit:  # the first waiter watches the queue, another one a node
                 place.watched = False
         other = line[0].limit if line[0].limit != claim.limit else None
         if not ahead and other is None:
@@ -335,8 +335,8 @@ class Steps:
     def watch(self, place: Place) -> Talk[None]:
         """Have the end of the node before ours told to us."""
         K = kinds()
-        # Under a limit any that leaves may make room for the first that waits; the next ones look
-        # at the one before them, whose slot is written when it has one.
+        # Under a limit any that leaves may make room for the first waiter. Each other one watches
+        # the node before its own, into which a slot is written when it has one.
         first = len(place.ahead) == place.limit
         path = place.path if first else f"{place.path}/{place.ahead[-1]}"
         watcher = self._places.watch(place, path)
