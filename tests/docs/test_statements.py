@@ -81,7 +81,7 @@ def test_the_round_trips_are_what_the_page_says(alias: str, name: str) -> None:
     lease = count("acquire, granted", key.acquire)
     stranger = contextvars.Context()
     refused = count(
-        "acquire, refused (each look of a waiter)",
+        "acquire, refused (each poll of a waiter)",
         lambda: stranger.run(lambda: key.acquire(wait=0)),
     )
     assert refused is None
