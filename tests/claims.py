@@ -14,10 +14,20 @@ from typing import Any, TypeVar
 from django_distlock import lock, locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
-from django_distlock.core.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Note, Refusal
 from tests.backends.tools import elsewhere
 
-__all__ = ["claim", "excludes", "granted", "opening", "refused", "soon", "started"]
+__all__ = [
+    "claim",
+    "excludes",
+    "granted",
+    "limited",
+    "opening",
+    "refused",
+    "slot",
+    "soon",
+    "started",
+]
 
 B = TypeVar("B", bound=BaseLockBackend)
 
@@ -51,11 +61,24 @@ def claim(backend: BaseLockBackend, name: str, ttl: float = 20.0) -> Claim:
     return Claim(name, backend.key(name), secrets.token_hex(16), ttl)
 
 
+def limited(backend: BaseLockBackend, name: str, limit: int) -> Claim:
+    """Return a claim of a slot by a new owner."""
+    return claim(backend, name)._replace(limit=limit, note=Note(limit=limit).dumps())
+
+
 def granted(backend: BaseLockBackend, claim: Claim, limit: float = 1.0) -> int:
     """Take what must be there to be had, and return the token."""
     answer = backend.try_acquire(claim, limit)
     assert isinstance(answer, Grant), answer
     return answer.fencing_token
+
+
+def slot(backend: BaseLockBackend, mine: Claim) -> int:
+    """Take a slot that must be there to be had, and return it."""
+    answer = backend.try_acquire(mine, 1.0)
+    assert isinstance(answer, Grant), answer
+    assert answer.slot is not None
+    return answer.slot
 
 
 def refused(backend: BaseLockBackend, claim: Claim, limit: float = 1.0) -> Refusal:

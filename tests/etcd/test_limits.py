@@ -1,31 +1,17 @@
-"""Limits in etcd: who has which slot, what that costs, and who is woken."""
+"""Limits in etcd: the slots of the holders, their cost, and the order of the waiters."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from django_distlock import lock
-from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.core.values import Claim, Grant, Note
-from tests.claims import claim, refused
+from django_distlock.core.values import Grant
+from tests.claims import limited, refused, slot
 from tests.etcd.tools import Opener, place_of, tally
 from tests.proxy import Proxy
 from tests.servers import Etcd
 
 LONG = 20.0
-
-
-def limited(backend: EtcdBackend, name: str, limit: int) -> Claim:
-    """Return a claim of a slot by a new owner."""
-    return claim(backend, name)._replace(limit=limit, note=Note(limit=limit).dumps())
-
-
-def slot(backend: EtcdBackend, mine: Claim) -> int:
-    """Take a slot that must be there to be had, and return it."""
-    answer = backend.try_acquire(mine, 1.0)
-    assert isinstance(answer, Grant), answer
-    assert answer.slot is not None
-    return answer.slot
 
 
 def test_a_slot_costs_what_an_exclusive_lock_costs(server: Etcd, opened: Opener, name: str) -> None:

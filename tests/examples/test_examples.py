@@ -7,13 +7,12 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.claims import soon
 from tests.docs.pages import ROOT
 
 LIMIT = 60.0
@@ -66,13 +65,6 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def test_the_models_have_their_migrations(project: Project) -> None:
     assert "No changes" in project.run("makemigrations", "--check", "--dry-run")
 
@@ -86,7 +78,7 @@ def test_a_leader_writes_the_reports_and_another_takes_over(project: Project) ->
     words = ("nightly_reports", "--days", str(DAYS), "--night", "0.15")
     hosts = [project.start(*words) for _ in range(2)]
     try:
-        until(lambda: len(written()) > 2)
+        soon(lambda: len(written()) > 2, LIMIT)
         (leader,) = set(written())
         (first,) = (host for host in hosts if host.pid == leader)
         (second,) = (host for host in hosts if host.pid != leader)

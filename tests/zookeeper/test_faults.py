@@ -64,7 +64,7 @@ def test_the_answer_to_a_creation_is_lost_on_an_event_loop(
 def test_the_creation_is_answered_and_the_queue_is_not(
     server: ZooKeeper, proxy: Proxy, opened: Opener, name: str
 ) -> None:
-    """Look who is ahead before the lock is granted: the node alone says nothing (A1)."""
+    """Read the queue before the lock is granted: the node alone says nothing (A1)."""
     backend = through(proxy, opened, name)
     other = opened(f"127.0.0.1:{server.port}", prefix=name)
     theirs, mine = claim(other, name), claim(backend, name)

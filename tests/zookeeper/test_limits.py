@@ -1,4 +1,4 @@
-"""Limits in ZooKeeper: who has which slot, what that costs, and who is woken."""
+"""Limits in ZooKeeper: the slots of the holders, their cost, and the order of the waiters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from django_distlock.backends.zookeeper import ZooKeeperBackend
-from django_distlock.core.values import Claim, Grant, Note
-from tests.claims import claim, granted, refused, soon
+from django_distlock.core.values import Grant
+from tests.claims import claim, granted, limited, refused, slot, soon
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, place_of
@@ -20,19 +20,6 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 def backend(server: ZooKeeper, opened: Opener, name: str) -> ZooKeeperBackend:
     """An alias of the ZooKeeper of this run."""
     return opened(f"127.0.0.1:{server.port}", prefix=name)
-
-
-def limited(backend: ZooKeeperBackend, name: str, limit: int) -> Claim:
-    """Return a claim of a slot by a new owner."""
-    return claim(backend, name)._replace(limit=limit, note=Note(limit=limit).dumps())
-
-
-def slot(backend: ZooKeeperBackend, mine: Claim) -> int:
-    """Take a slot that must be there to be had, and return it."""
-    answer = backend.try_acquire(mine, 1.0)
-    assert isinstance(answer, Grant), answer
-    assert answer.slot is not None
-    return answer.slot
 
 
 def test_a_slot_costs_what_an_exclusive_lock_costs(backend: ZooKeeperBackend, name: str) -> None:

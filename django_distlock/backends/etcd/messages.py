@@ -195,19 +195,19 @@ class Key:
     @property
     def shares(self) -> bool:
         """Whether it asks to share the lock; known where its value was asked for."""
-        record = self.record if self.value else None
+        record = self.record
         return record is not None and record.shared
 
     @property
     def limit(self) -> int:
         """How many may hold the lock by it, as `shares`; 0: it has no limit."""
-        record = self.record if self.value else None
+        record = self.record
         return 0 if record is None else record.limit
 
     @property
     def slot(self) -> int | None:
         """The slot that it has, or would have."""
-        record = self.record if self.value else None
+        record = self.record
         return None if record is None else record.slot
 
     @property
@@ -216,15 +216,15 @@ class Key:
 
         The revision at which it was made; under a limit that at which its slot was written.
         """
-        record = self.record if self.value else None
+        record = self.record
         if record is None or not record.limit:
             return self.created
         return record.token or self.modified
 
     @property
     def record(self) -> Record | None:
-        """What stands under it, if it is ours."""
-        return Record.loads(_plain(self.value))
+        """What stands under it, if it is ours, and its value was asked for."""
+        return Record.loads(_plain(self.value)) if self.value else None
 
     def under(self, root: str) -> tuple[str, str]:
         """Return the digest of the lock's name and the owner."""
@@ -268,6 +268,14 @@ def _txn(compare: str, success: Sequence[str], failure: Sequence[str] = ()) -> s
 
 def _put(key: str, value: str, lease: str) -> str:
     return f'{{"request_put":{{"key":"{key}","value":"{value}","lease":"{lease}"}}}}'
+
+
+def _rewrite(key: str, value: str) -> str:
+    return f'{{"request_put":{{"key":"{key}","ignore_lease":true,"value":"{value}"}}}}'
+
+
+def _rehang(key: str, lease: str) -> str:
+    return f'{{"request_put":{{"key":"{key}","ignore_value":true,"lease":"{lease}"}}}}'
 
 
 def _get(key: str, *, values: bool = False) -> str:
@@ -351,8 +359,7 @@ def exists(keys: Sequence[str], *, values: bool = False) -> Question:
 
 def move(key: str, created: int, lease: str, value: str = "") -> Question:
     """Hang a key on another lease; its place in the line stays, and its value if none is given."""
-    put = f'{{"request_put":{{"key":"{key}","ignore_value":true,"lease":"{lease}"}}}}'
-    put = _put(key, value, lease) if value else put
+    put = _put(key, value, lease) if value else _rehang(key, lease)
     return Question(TXN, _txn(_is_created_at(key, created), [put]))
 
 
@@ -363,14 +370,12 @@ def settle(keys: Keys, created: int, value: str, since: int) -> Question:
         f'"mod_revision":"{since + 1}"}}'
     )
     compare = f"{_is_created_at(keys.own, created)},{unchanged}"
-    put = f'{{"request_put":{{"key":"{keys.own}","ignore_lease":true,"value":"{value}"}}}}'
-    return Question(TXN, _txn(compare, [put]))
+    return Question(TXN, _txn(compare, [_rewrite(keys.own, value)]))
 
 
 def share(key: str, created: int, value: str) -> Question:
     """Have a key say that its lock is shared; its lease and its place in the line stay."""
-    put = f'{{"request_put":{{"key":"{key}","ignore_lease":true,"value":"{value}"}}}}'
-    return Question(TXN, _txn(_is_created_at(key, created), [put]))
+    return Question(TXN, _txn(_is_created_at(key, created), [_rewrite(key, value)]))
 
 
 def release(key: str, created: int) -> Question:

@@ -102,7 +102,7 @@ class Steps:
         self, place: Place, claim: Claim, children: Any, now: float, *, join: bool
     ) -> Talk[Grant | Refusal]:
         """Answer by who stands before us."""
-        line = [] if _is_missing(children) else contenders(_read(place, _sound(children)))
+        line = _line_of(place, children)
         before = ahead_of(line, place.node)
         if before is None:  # the node was removed: begin at the end of the queue
             self._places.drop(place)
@@ -169,7 +169,7 @@ class Steps:
                 break
             # Another one was faster, or our node is gone.
             (children,) = yield [_queue_of(place)]
-            line = [] if _is_missing(children) else contenders(_read(place, _sound(children)))
+            line = _line_of(place, children)
             if ahead_of(line, place.node) is None:
                 return False
         return True
@@ -251,8 +251,8 @@ class Steps:
     def _find(self, place: Place, claim: Claim) -> Talk[Any]:
         """Find the node whose creation was not answered, or make one, and return the queue."""
         (children,) = yield [_queue_of(place)]
-        there = [] if _is_missing(children) else _read(place, _sound(children))
-        for each in _of(claim.owner, there):
+        mine = [each for each in _line_of(place, children) if each.owner == claim.owner]
+        for each in mine:
             (stat,) = yield [kinds().Exists(f"{place.path}/{each.node}", None)]
             if stat is None or isinstance(stat, Exception):
                 continue
@@ -369,23 +369,21 @@ def _queue_of(place: Place) -> Any:
     return kind(place.path, None)
 
 
-def _read(place: Place, answer: Any) -> list[str]:
-    """Return the nodes of a `_queue_of`; note the version."""
-    if not place.limit:
-        return list(answer)
-    children, stat = answer
-    place.version = stat.version
-    return list(children)
+def _line_of(place: Place, answer: Any) -> list[Contender]:
+    """Return who stands in a queue by the answer to `_queue_of`; note the version."""
+    if _is_missing(answer):
+        return []
+    children = _sound(answer)
+    if place.limit:
+        children, stat = children
+        place.version = stat.version
+    return contenders(children)
 
 
 def _alone(place: Place, children: list[str], stat: Any) -> None:
     """Have a node that was just made the slot that stands in it, if no other was there by then."""
     if len(contenders(children)) == 1 and stat.pzxid == place.token > stat.mzxid:
         place.slot = 0
-
-
-def _of(owner: str, children: list[str]) -> list[Contender]:
-    return [each for each in contenders(children) if each.owner == owner]
 
 
 def _is_missing(answer: object) -> bool:

@@ -39,7 +39,7 @@ class _Client:
         from django_distlock import locks
 
         backend = locks[alias]
-        self._lapse = backend.max_ttl(ttl) + backend.grace
+        self._expiry = backend.max_ttl(ttl) + backend.grace
         flags = {SHARED: backend.supports_shared, LIMITED: backend.supports_limit}
         self._several = [name for name, there in flags.items() if there]
 
@@ -56,7 +56,7 @@ class _Client:
                 await asyncio.sleep(self._chance.uniform(0.0, self._ttl / 50))
 
     def _draw(self) -> Plan:
-        return draw(self._chance, self._ttl, lapse=self._lapse, several=self._several)
+        return draw(self._chance, self._ttl, expiry=self._expiry, several=self._several)
 
     def _lock(self, plan: Plan, **options: Any) -> Any:
         from django_distlock import lock

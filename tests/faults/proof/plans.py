@@ -32,11 +32,11 @@ class Plan:
 
 
 def draw(
-    chance: random.Random, ttl: float, *, lapse: float = 0.0, several: Sequence[str] = ()
+    chance: random.Random, ttl: float, *, expiry: float = 0.0, several: Sequence[str] = ()
 ) -> Plan:
     """Draw a round; half of them of locks that several hold, if there are such names.
 
-    ``lapse``: after how many seconds the store gives away a lock that is not renewed.
+    ``expiry``: after how many seconds the store gives away a lock that is not renewed.
     """
     kinds: tuple[str, ...]
     kinds = ("check", "check", "write", "write", "write", "renew", "again", "sleep")
@@ -52,7 +52,7 @@ def draw(
     renew = chance.random() < 0.9
     if not renew and chance.random() < 0.3:
         # Longer than the lease, without a renewal: it is lost, and a stale write follows.
-        steps = (*steps, ("sleep", max(ttl, lapse) * 1.2), ("check", 0.0))
+        steps = (*steps, ("sleep", max(ttl, expiry) * 1.2), ("check", 0.0))
         steps = steps if mode else (*steps, ("write", 0.0))
     return Plan(
         name=name,
