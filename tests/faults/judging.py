@@ -33,6 +33,7 @@ class Judged:
     grants: int = 0
     refused: int = 0
     lost: int = 0
+    unreached: list[str] = field(default_factory=list)
     longest_gap: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -71,6 +72,8 @@ def judge(lines: Iterable[Mapping[str, Any]], most_gap: float, heirs: Heirs = NO
                     seen.faults.append(f"its write was refused and it was sure: {line}")
             case "lost":
                 seen.lost += 1
+            case "unreached":
+                seen.unreached.append(line["error"])
             case "released":
                 if line["lost"]:
                     seen.faults.append(f"a lost lease was released without a word: {line}")

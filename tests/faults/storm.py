@@ -80,13 +80,17 @@ class Guarded:
 
 def worker(alias: str, folder: Path, tell: Callable[[bytes], None]) -> None:
     """Take the lock, use the resource and free the lock, until there is a file "over"."""
-    from django_distlock import LeaseLostError, LockNotHeldError, lock
+    from django_distlock import LeaseLostError, LockBackendError, LockNotHeldError, lock
 
     diary, resource = Diary(folder), Guarded(folder)
     guard = lock("storm", using=alias, ttl=TTL, wait=PATIENCE)
     while not (folder / "over").exists():
         tell(WAITING)
-        lease = guard.acquire()
+        try:
+            lease = guard.acquire()
+        except LockBackendError as error:
+            diary.write("unreached", error=repr(error))
+            continue
         if lease is None:
             raise TimeoutError(f"nobody freed the lock in {PATIENCE} s")
         token = lease.fencing_token
@@ -114,6 +118,8 @@ def worker(alias: str, folder: Path, tell: Callable[[bytes], None]) -> None:
             lease.release()
         except LockNotHeldError as error:  # LeaseLostError is one
             diary.write("lost", token=token, error=type(error).__name__)
+        except LockBackendError as error:
+            diary.write("unreached", error=repr(error))
         else:
             diary.write("released", token=token, lost=lost)
 

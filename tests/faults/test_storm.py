@@ -88,6 +88,7 @@ def test_the_judge_sees_each_fault() -> None:
         [line("died", 1, error="…")],
     ):
         assert len(judge(first + wrong, 1.0).faults) == 1, wrong
+    assert judge([*first, line("unreached", 2, error="…")], 1.0).unreached == ["…"]
 
 
 def test_the_judge_waits_for_heirs_that_were_hit() -> None:

@@ -42,5 +42,7 @@ class TestStorm:
                     node.start()
                 away.append(how)
                 time.sleep(BACK)
-            end(run, tmp_path, RedlockBackend.grace + TURNS * (AWAY + BACK))
+            # On a busy machine one of the small rest may be late too: a fault's worth of answers.
+            grace = RedlockBackend.grace + TURNS * (AWAY + BACK)
+            end(run, tmp_path, grace, unreached=len(away))
         assert len(away) > 3
