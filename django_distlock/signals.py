@@ -1,4 +1,4 @@
-"""Signals of the app, and the step by which a flow sends one in either world.
+"""Signals of the app, and the step by which a flow sends one in either mode.
 
 Each is sent with ``sender`` = the alias and the keyword arguments ``name``, ``alias``, ``label``
 (what a metric may call it: see `lock`; or None) and:

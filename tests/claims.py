@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from django_distlock import lock, locks
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.conf import parse
-from django_distlock.core.values import Claim, Grant, Note, Refusal
+from django_distlock.core.values import Claim, Grant, HolderInfo, Refusal
 from tests.backends.tools import elsewhere
 
 __all__ = [
@@ -63,7 +63,7 @@ def claim(backend: BaseLockBackend, name: str, ttl: float = 20.0) -> Claim:
 
 def limited(backend: BaseLockBackend, name: str, limit: int) -> Claim:
     """Return a claim of a slot by a new owner."""
-    return claim(backend, name)._replace(limit=limit, note=Note(limit=limit).dumps())
+    return claim(backend, name)._replace(limit=limit, note=HolderInfo(limit=limit).dumps())
 
 
 def granted(backend: BaseLockBackend, claim: Claim, limit: float = 1.0) -> int:

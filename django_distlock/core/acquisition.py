@@ -33,7 +33,7 @@ from .flow import Attempt, Flow, Granted
 from .hold import Hold, State
 from .holder import this_note
 from .registry import find, mark, of_same_flow, party
-from .values import Claim, Grant, Note, Refusal
+from .values import Claim, Grant, HolderInfo, Refusal
 from .watchdog import abandon, watchdog
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class Acquisition:
         backend, patience = self._backend, self._patience
         if refusal.other_limit is not None:
             return self._of_another_limit(refusal.other_limit)
-        note = Note.loads(refusal.note) if refusal.note else None
+        note = HolderInfo.loads(refusal.note) if refusal.note else None
         holder = None if note is None else note.holder
         message = f"Held by {holder}" if holder else "Held"
         if note is not None and note.limit:

@@ -33,7 +33,7 @@ _DOING = {
 
 
 class Calls:
-    """What calls the primitives of a store, in either world."""
+    """What calls the primitives of a store, in either mode."""
 
     alias: str
     store_errors: tuple[type[Exception], ...] = ()

@@ -1,4 +1,4 @@
-"""Cleaning a store, batch by batch: once for all stores, as steps for both worlds."""
+"""Cleaning a store, batch by batch: once for all stores, as steps for sync and async mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The algorithm, once for all stores and for both worlds.
+"""The algorithm, once for all stores and for both modes.
 
 An algorithm is a generator that yields *steps* and is sent their answers. Two small drivers, `run`
 and `arun`, carry steps out and know nothing of locks. (The shape is that of psycopg's
@@ -66,7 +66,7 @@ MIN_ATTEMPT_TIMEOUT = 1.0  # seconds that one call to the store may take, howeve
 
 
 class Step(Protocol):
-    """Something to be done outside the flow, in either world.
+    """Something to be done outside the flow, in either mode.
 
     One that is ``interruptible`` changes nothing, or ends by itself what it has begun: so it may be
     cancelled.

@@ -22,7 +22,7 @@ from . import flow, fork
 from .flow import Attempt, Flow, Granted, drift
 from .registry import Me, enter, leave, mark, party
 from .threads import Mutex
-from .values import Claim, Grant, Note
+from .values import Claim, Grant, HolderInfo
 from .watchdog import abandon, watchdog, worker_of
 from .worker import callbacks
 
@@ -330,7 +330,7 @@ class Hold:
 
     def downgrade(self) -> Flow[bool]:
         """Share in the store what was held alone, and renew it; False notes the loss."""
-        note = replace(Note.loads(self.claim.note), shared=True).dumps()
+        note = replace(HolderInfo.loads(self.claim.note), shared=True).dumps()
         return (yield from self._renew(self.claim._replace(shared=True, note=note)))
 
     def _renew(self, claim: Claim) -> Flow[bool]:

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from . import fork
-from .values import Holder, Note
+from .values import Holder, HolderInfo
 
 __all__ = ["NOWHERE", "Caller", "Place", "place_of", "taken_by", "this_note", "this_task"]
 
@@ -109,10 +109,10 @@ def this_note(
     shared: bool = False,
     limit: int | None = None,
 ) -> str:
-    """Return the note of the calling process, thread, task or view, user and place in the code.
+    """Return the holder info of the calling process, thread, task or view, user and line of code.
 
-    The last two are left out without ``show_caller``; the others are as `Note` has them. Raises
-    TypeError or ValueError when JSON cannot hold the metadata.
+    The last two are left out without ``show_caller``; the others are as `HolderInfo` has them.
+    Raises TypeError or ValueError when JSON cannot hold the metadata.
     """
     task = this_task()
     name = "" if task is None else task.get_name()
@@ -126,7 +126,7 @@ def this_note(
             user, place = caller.user, caller.place if caller.place[0] else _site()
     who = (fork.pid(), threading.current_thread().name, name, view, user, place)
     if metadata:
-        return Note(_holder(*who), metadata, ttl, renewed, min_hold, shared, limit).dumps()
+        return HolderInfo(_holder(*who), metadata, ttl, renewed, min_hold, shared, limit).dumps()
     return _plain_note(who, ttl, renewed, min_hold, shared, limit)
 
 
@@ -145,4 +145,4 @@ def _plain_note(
     shared: bool,
     limit: int | None,
 ) -> str:
-    return Note(_holder(*who), {}, ttl, renewed, min_hold, shared, limit).dumps()
+    return HolderInfo(_holder(*who), {}, ttl, renewed, min_hold, shared, limit).dumps()

@@ -19,7 +19,7 @@ import threading
 import weakref
 from contextlib import suppress
 
-__all__ = ["Event", "Mutex", "Place", "Places", "start"]
+__all__ = ["Event", "Mutex", "Permit", "Permits", "start"]
 
 
 if sys.version_info >= (3, 14):
@@ -122,16 +122,16 @@ class Event:
             self._waiters.remove(waking)
 
 
-class Place:
-    """One of a limited number of places, from `Places.take`."""
+class Permit:
+    """One of a limited number of permits, from `Permits.take`."""
 
     __slots__ = ("__weakref__",)
 
 
-class Places:
+class Permits:
     """Bounds how many operations are under way at once.
 
-    A place that its user has dropped without a release, as when it was interrupted, is free again.
+    A permit that its user has dropped without a release, as when it was interrupted, is free again.
     """
 
     __slots__ = ("_most", "_mutex", "_taken")
@@ -139,24 +139,24 @@ class Places:
     def __init__(self, most: int) -> None:
         self._most = most
         self._mutex = Mutex()
-        self._taken: set[weakref.ref[Place]] = set()
+        self._taken: set[weakref.ref[Permit]] = set()
 
     def __len__(self) -> int:
         """Return how many are taken."""
         return len(self._taken)
 
-    def take(self) -> Place | None:
-        """Return a place, or None when all are taken."""
+    def take(self) -> Permit | None:
+        """Return a permit, or None when all are taken."""
         with self._mutex:
             if len(self._taken) >= self._most:
                 return None
-            place = Place()
-            self._taken.add(weakref.ref(place, self._taken.discard))
-            return place
+            permit = Permit()
+            self._taken.add(weakref.ref(permit, self._taken.discard))
+            return permit
 
-    def release(self, place: Place) -> None:
-        """Give a place back; not twice, but that does no harm."""
-        self._taken.discard(weakref.ref(place))
+    def release(self, permit: Permit) -> None:
+        """Give a permit back; not twice, but that does no harm."""
+        self._taken.discard(weakref.ref(permit))
 
 
 def start(thread: threading.Thread) -> None:

@@ -17,8 +17,8 @@ __all__ = [
     "Cleaned",
     "Grant",
     "Holder",
+    "HolderInfo",
     "LockInfo",
-    "Note",
     "Refusal",
     "doer_of",
     "noted",
@@ -62,7 +62,7 @@ def user_of(holder: Holder) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class HolderInfo:
     """What stands beside a lock in the store for people: the holder and the user's metadata.
 
     And the ``ttl`` that was asked for, whether the holder renews it, the ``min_hold`` for which it
@@ -88,7 +88,7 @@ class Note:
         return _encode(note if self.renewed else {**note, "renewed": False})
 
     @classmethod
-    def loads(cls, text: str | None) -> Note:
+    def loads(cls, text: str | None) -> HolderInfo:
         """Read a note, taking anything: what stands in the store may be foreign or damaged."""
         try:
             raw = _decode(text or "{}")
@@ -217,13 +217,13 @@ class _Unread:
             """Fill the slots of what the note says, which are empty still."""
             if name not in _READ:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            note = Note.loads(self._note)
+            note = HolderInfo.loads(self._note)
             for each in fields(note):
                 object.__setattr__(self, each.name, getattr(note, each.name))
             return getattr(note, name)
 
 
-_READ = frozenset(each.name for each in fields(Note))
+_READ = frozenset(each.name for each in fields(HolderInfo))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from .flow import drift
 from .fork import after_fork
 from .registry import Index, take_dropped
 from .threads import Mutex
-from .values import Claim, Note
+from .values import Claim, HolderInfo
 from .worker import Worker, begin, close_connections, events
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _tell_of_drop(claim: Claim, alias: str) -> None:
     text = (
         f"Lock {claim.name!r:.200} of alias {alias!r} was dropped without a release, so it is not "
         "renewed and ends with its ttl: keep the lease, or use 'with'. "
-        f"Acquired by {Note.loads(claim.note).holder}"
+        f"Acquired by {HolderInfo.loads(claim.note).holder}"
     )
     logger.warning("%s", text)
     warnings.warn(text, ResourceWarning, stacklevel=2)

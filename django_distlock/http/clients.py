@@ -9,13 +9,13 @@ from functools import partial
 
 from ..core.fork import after_fork
 from ..core.loops import PerLoop
-from ..core.threads import Places
-from .awires import AsyncWire
+from ..core.threads import Permits
+from .async_connections import AsyncHttpConnection
+from .connections import HttpConnection
 from .messages import Answer, Endpoint, HttpError, Request
 from .pools import LoopPool, Pool
-from .routes import Ring, Route
+from .routes import Route, Servers
 from .streams import AsyncStream, Stream
-from .wires import Wire
 
 __all__ = ["Full", "Http"]
 
@@ -40,15 +40,15 @@ class Http:
         tls: ssl.SSLContext | None = None,
         waiting: int = 50,
     ) -> None:
-        self._ring = Ring(endpoints)
+        self._servers = Servers(endpoints)
         self._headers = tuple((headers or {}).items())
         self._tls = tls
         self._waiting = waiting
-        self._places = Places(waiting)
+        self._permits = Permits(waiting)
         after_fork(self._forget_parent)
-        self._pool = Pool(lambda to: Wire(to, self._headers, self._context(to)))
+        self._pool = Pool(lambda to: HttpConnection(to, self._headers, self._context(to)))
         self._loops = PerLoop(
-            lambda: LoopPool(lambda to: AsyncWire(to, self._headers, self._context(to)))
+            lambda: LoopPool(lambda to: AsyncHttpConnection(to, self._headers, self._context(to)))
         )
 
     # -- from threads ------------------------------------------------------------------------------
@@ -59,35 +59,35 @@ class Http:
         The servers are asked one after the other, within ``limit`` seconds in all, until one
         answers. Raises HttpError when none did, and Full when too many are waiting.
         """
-        with self._place(request):
-            route = Route(self._ring, request, limit)
+        with self._permit(request):
+            route = Route(self._servers, request, limit)
             while (to := route.next()) is not None:
-                wire = self._pool.lend(to[0])
+                connection = self._pool.lend(to[0])
                 try:
-                    answer = wire.ask(request, to[1])
+                    answer = connection.ask(request, to[1])
                 except HttpError as error:
                     route.failed(error)
                     continue
-                self._pool.give_back(wire)
+                self._pool.give_back(connection)
                 if route.took(answer):
                     return answer
             return route.ending()
 
     def open(self, request: Request, limit: float) -> Stream:
         """Send a request whose answer is a stream of lines; its head may take ``limit`` seconds."""
-        done = self._take_place()
+        done = self._take_permit()
         try:
-            route = Route(self._ring, request, limit)
+            route = Route(self._servers, request, limit)
             while (to := route.next()) is not None:
-                wire = self._pool.make(to[0])
+                connection = self._pool.make(to[0])
                 try:
-                    head = wire.open(request, to[1])
+                    head = connection.open(request, to[1])
                 except HttpError as error:
                     route.failed(error)
                     continue
                 if route.took(head):
-                    return Stream(head, wire, done)
-                wire.drop()
+                    return Stream(head, connection, done)
+                connection.drop()
             raise HttpError(f"status {route.ending().status}")
         except BaseException:
             done()
@@ -97,38 +97,38 @@ class Http:
 
     async def aask(self, request: Request, limit: float) -> Answer:
         """Ask as `ask`."""
-        with self._place(request):
+        with self._permit(request):
             pool = await self._loops.mine()
-            route = Route(self._ring, request, limit)
-            async with pool.room(request, limit):
+            route = Route(self._servers, request, limit)
+            async with pool.reserve(request, limit):
                 while (to := route.next()) is not None:
-                    wire = pool.lend(to[0])
+                    connection = pool.lend(to[0])
                     try:
-                        answer = await wire.ask(request, to[1])
+                        answer = await connection.ask(request, to[1])
                     except HttpError as error:
                         route.failed(error)
                         continue
-                    await pool.give_back(wire)
+                    await pool.give_back(connection)
                     if route.took(answer):
                         return answer
                 return route.ending()
 
     async def aopen(self, request: Request, limit: float) -> AsyncStream:
         """Open as `open`."""
-        done = self._take_place()
+        done = self._take_permit()
         try:
             pool = await self._loops.mine()
-            route = Route(self._ring, request, limit)
+            route = Route(self._servers, request, limit)
             while (to := route.next()) is not None:
-                wire = pool.make(to[0])
+                connection = pool.make(to[0])
                 try:
-                    head = await wire.open(request, to[1])
+                    head = await connection.open(request, to[1])
                 except HttpError as error:
                     route.failed(error)
                     continue
                 if route.took(head):
-                    return AsyncStream(head, wire, done)
-                wire.drop()
+                    return AsyncStream(head, connection, done)
+                connection.drop()
             raise HttpError(f"status {route.ending().status}")
         except BaseException:
             done()
@@ -143,20 +143,20 @@ class Http:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def _take_place(self) -> Callable[[], None]:
-        """Take one of the places of requests that wait; return how to give it back."""
-        places = self._places
-        place = places.take()
-        if place is None:
+    def _take_permit(self) -> Callable[[], None]:
+        """Take one of the permits of requests that wait; return how to give it back."""
+        permits = self._permits
+        permit = permits.take()
+        if permit is None:
             raise Full(f"{self._waiting} requests wait already", sent=False)
-        return partial(places.release, place)
+        return partial(permits.release, permit)
 
     @contextmanager
-    def _place(self, request: Request) -> Iterator[None]:
+    def _permit(self, request: Request) -> Iterator[None]:
         if request.wait <= 0:
             yield
             return
-        done = self._take_place()
+        done = self._take_permit()
         try:
             yield
         finally:
@@ -173,5 +173,5 @@ class Http:
         self._loops.close()
 
     def _forget_parent(self) -> None:
-        """Have places, in a forked child, in which no thread of the parent's waits."""
-        self._places = Places(self._waiting)
+        """Have permits, in a forked child, in which no thread of the parent's waits."""
+        self._permits = Permits(self._waiting)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ..core.fork import after_fork, park
-from .awires import AsyncWire
+from .async_connections import AsyncHttpConnection
+from .connections import HttpConnection
 from .messages import Endpoint, HttpError, Request
-from .wires import Wire
 
 __all__ = ["LoopPool", "Pool"]
 
@@ -21,29 +21,29 @@ MOST = 50
 class Pool:
     """The connections of a process's threads."""
 
-    def __init__(self, make: Callable[[Endpoint], Wire]) -> None:
+    def __init__(self, make: Callable[[Endpoint], HttpConnection]) -> None:
         self.make = make
-        self._idle: deque[Wire] = deque()
+        self._idle: deque[HttpConnection] = deque()
         self._closed = False
         after_fork(self._forget_parent)
 
-    def lend(self, endpoint: Endpoint) -> Wire:
+    def lend(self, endpoint: Endpoint) -> HttpConnection:
         """Return a connection that no other uses until it is given back."""
-        for wire in reversed(tuple(self._idle)):
-            if wire.endpoint == endpoint:
+        for connection in reversed(tuple(self._idle)):
+            if connection.endpoint == endpoint:
                 try:
-                    self._idle.remove(wire)
+                    self._idle.remove(connection)
                 except ValueError:  # another thread took it
                     continue
-                return wire
+                return connection
         return self.make(endpoint)
 
-    def give_back(self, wire: Wire) -> None:
+    def give_back(self, connection: HttpConnection) -> None:
         """Keep the connection for the next request."""
         if self._closed or len(self._idle) >= MOST:
-            wire.drop()
+            connection.drop()
         else:
-            self._idle.append(wire)
+            self._idle.append(connection)
 
     def close_idle(self) -> None:
         """Close what is not in use."""
@@ -67,43 +67,43 @@ class Pool:
 class LoopPool:
     """The connections of one event loop."""
 
-    def __init__(self, make: Callable[[Endpoint], AsyncWire]) -> None:
+    def __init__(self, make: Callable[[Endpoint], AsyncHttpConnection]) -> None:
         self.make = make
-        self._idle: deque[AsyncWire] = deque()
-        self._room = asyncio.Semaphore(MOST)
+        self._idle: deque[AsyncHttpConnection] = deque()
+        self._reserve = asyncio.Semaphore(MOST)
         self._closed = False
 
     @asynccontextmanager
-    async def room(self, request: Request, limit: float) -> AsyncIterator[None]:
+    async def reserve(self, request: Request, limit: float) -> AsyncIterator[None]:
         """Wait until one more request may be under way."""
         if request.wait > 0:  # they are bounded by the places of the process
             yield
             return
         try:
             async with asyncio.timeout(limit):
-                await self._room.acquire()
+                await self._reserve.acquire()
         except TimeoutError as error:
             text = f"all {MOST} connections were in use for {round(limit, 2):g} s"
             raise HttpError(text, sent=False) from error
         try:
             yield
         finally:
-            self._room.release()
+            self._reserve.release()
 
-    def lend(self, endpoint: Endpoint) -> AsyncWire:
+    def lend(self, endpoint: Endpoint) -> AsyncHttpConnection:
         """Return a connection that no other uses until it is given back."""
-        for wire in reversed(self._idle):
-            if wire.endpoint == endpoint:
-                self._idle.remove(wire)
-                return wire
+        for connection in reversed(self._idle):
+            if connection.endpoint == endpoint:
+                self._idle.remove(connection)
+                return connection
         return self.make(endpoint)
 
-    async def give_back(self, wire: AsyncWire) -> None:
+    async def give_back(self, connection: AsyncHttpConnection) -> None:
         """Keep the connection for the next request."""
         if self._closed or len(self._idle) >= MOST:
-            await wire.close()
+            await connection.close()
         else:
-            self._idle.append(wire)
+            self._idle.append(connection)
 
     async def close_idle(self) -> None:
         """Close what is not in use."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from ..core.threads import Mutex
 from .messages import Answer, Endpoint, HttpError, Request
 
-__all__ = ["Ring", "Route"]
+__all__ = ["Route", "Servers"]
 
 # A server that is alone, or that has lost its leader, says so; another one may do better.
 _ELSEWHERE = frozenset((500, 502, 503, 504))
 
 
-class Ring:
+class Servers:
     """The servers, and the one that answered last."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
@@ -40,11 +40,11 @@ class Ring:
 class Route:
     """One request's way: from server to server until one answers or the time is up."""
 
-    def __init__(self, ring: Ring, request: Request, limit: float) -> None:
-        self._ring = ring
+    def __init__(self, servers: Servers, request: Request, limit: float) -> None:
+        self._servers = servers
         self._request = request
         self._ends = time.monotonic() + limit
-        self._left = ring.order() if request.only is None else [request.only]
+        self._left = servers.order() if request.only is None else [request.only]
         self._now: Endpoint | None = None
         self._error = HttpError("no server is named", sent=False)
         self._failed = False
@@ -75,7 +75,7 @@ class Route:
             self.failed(HttpError(f"status {answer.status}"))
             return False
         if self._now is not None and self._request.only is None:
-            self._ring.prefer(self._now)
+            self._servers.prefer(self._now)
         return True
 
     def ending(self) -> Answer:

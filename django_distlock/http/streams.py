@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .awires import AsyncWire
+from .async_connections import AsyncHttpConnection
+from .connections import HttpConnection
 from .messages import Answer
-from .wires import Wire
 
 __all__ = ["AsyncStream", "Stream"]
 
@@ -15,9 +15,9 @@ __all__ = ["AsyncStream", "Stream"]
 class Stream:
     """The answer to one request, which goes on as lines. Close it."""
 
-    def __init__(self, head: Answer, wire: Wire, done: Callable[[], None]) -> None:
+    def __init__(self, head: Answer, connection: HttpConnection, done: Callable[[], None]) -> None:
         self.head = head
-        self._wire = wire
+        self._connection = connection
         self._done = done
         self._lines: deque[bytes] = deque()
         self._open = True
@@ -25,7 +25,7 @@ class Stream:
     def line(self, limit: float) -> bytes | None:
         """Return the next line; None if none came within ``limit`` seconds."""
         if not self._lines:
-            self._lines.extend(self._wire.lines(limit))
+            self._lines.extend(self._connection.lines(limit))
         return self._lines.popleft() if self._lines else None
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class Stream:
         if self._open:
             self._open = False
             try:
-                self._wire.drop()
+                self._connection.drop()
             finally:
                 self._done()
 
@@ -44,9 +44,11 @@ class AsyncStream:
     From another thread `leave` it first: its loop may never come to close it.
     """
 
-    def __init__(self, head: Answer, wire: AsyncWire, done: Callable[[], None]) -> None:
+    def __init__(
+        self, head: Answer, connection: AsyncHttpConnection, done: Callable[[], None]
+    ) -> None:
         self.head = head
-        self._wire = wire
+        self._connection = connection
         self._done = done
         self._lines: deque[bytes] = deque()
         self._open = True
@@ -54,7 +56,7 @@ class AsyncStream:
     async def aline(self, limit: float) -> bytes | None:
         """Return the next line; None if none came within ``limit`` seconds."""
         if not self._lines:
-            self._lines.extend(await self._wire.lines(limit))
+            self._lines.extend(await self._connection.lines(limit))
         return self._lines.popleft() if self._lines else None
 
     def leave(self) -> None:
@@ -68,4 +70,4 @@ class AsyncStream:
         try:
             self.leave()
         finally:
-            self._wire.drop()
+            self._connection.drop()

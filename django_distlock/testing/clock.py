@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..core.durations import Duration, check_wait
 from ..exceptions import InvalidLockError
 from ..handler import locks
-from .covers import is_covered
+from .alias_overrides import is_overridden
 from .memory import MemoryBackend
 from .telling import atold, told
 
@@ -54,7 +54,7 @@ def _turn(seconds: Duration, using: str | Iterable[str] | None, renew: bool) -> 
 
 def _in_memory(using: str | Iterable[str] | None) -> list[MemoryBackend]:
     aliases = [using] if isinstance(using, str) else list(locks if using is None else using)
-    covered = [locks[alias] for alias in aliases if is_covered(alias)]
+    covered = [locks[alias] for alias in aliases if is_overridden(alias)]
     found = [backend for backend in covered if isinstance(backend, MemoryBackend)]
     if not found or (using is not None and len(found) < len(aliases)):
         raise InvalidLockError(

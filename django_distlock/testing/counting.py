@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..handler import locks
 from ..lock import lock
-from .worlds import Actor
+from .runners import Actor
 
 __all__ = ["Round", "Task", "count", "judge"]
 

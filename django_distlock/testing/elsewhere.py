@@ -15,7 +15,7 @@ from ..core.acquisition import check_kind
 from ..core.durations import Duration, check_ttl
 from ..core.flow import Flow, Granted
 from ..core.names import check_name
-from ..core.values import Claim, Holder, Note
+from ..core.values import Claim, Holder, HolderInfo
 from ..core.watchdog import abandon
 from ..exceptions import LockNotAcquiredError
 from ..handler import locks
@@ -106,7 +106,7 @@ class hold_elsewhere:
             abandon=lambda claim: abandon(backend, claim, place),
         )
         if not isinstance(answer, Granted):
-            by = f" by {Note.loads(answer.note).holder}" if answer.note else ""
+            by = f" by {HolderInfo.loads(answer.note).holder}" if answer.note else ""
             raise LockNotAcquiredError(
                 f"hold_elsewhere: it is held already{by}", name=self.name, alias=self.alias
             )
@@ -144,7 +144,7 @@ def claim_elsewhere(
     if ttl is None:
         in_memory = isinstance(backend, MemoryBackend)
         ttl = backend.conf.ttl if in_memory else min(TTL, backend.longest_ttl)
-    note = Note(holder, shared=shared, limit=limit or None).dumps()
+    note = HolderInfo(holder, shared=shared, limit=limit or None).dumps()
     return Claim(name, backend.key(name), owner, ttl, note, shared=shared, limit=limit)
 
 

@@ -79,11 +79,11 @@ class Helper:
 
         return list(await count(self._actor, Task(*task), who))
 
-    async def meet(self, crowd: list[Any], who: int) -> list[Any]:
+    async def meet(self, contention: list[Any], who: int) -> list[Any]:
         """Meet others, as `crowds.meet`."""
-        from .crowds import Crowd, meet
+        from .contention import Contention, meet
 
-        return list(await meet(self._actor, Crowd(*crowd), who))
+        return list(await meet(self._actor, Contention(*contention), who))
 
     async def fork(self, name: str) -> dict[str, str]:
         """Fork while holding; answer with what a child could do with the parent's lease."""
@@ -150,10 +150,10 @@ def _end_of(call: Callable[[], object]) -> str:
 async def main(kind: str, alias: str) -> None:
     """Answer requests until there are no more."""
     from ..exceptions import LockError
-    from .worlds import WORLDS
+    from .runners import RUNNERS
 
-    async with WORLDS[kind](alias) as world:
-        helper = Helper(world.actor(), alias)
+    async with RUNNERS[kind](alias) as runner:
+        helper = Helper(runner.actor(), alias)
         _answer(None)
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = json.loads(line)
@@ -178,6 +178,6 @@ if __name__ == "__main__":
     for database, name in json.loads(sys.argv[1]).items():
         settings.DATABASES[database]["NAME"] = name
     django.setup()
-    from . import worlds  # noqa: F401 - so that each process need not import it
+    from . import runners  # noqa: F401 - so that each process need not import it
 
     serve(int(sys.argv[2]), lambda kind, alias: asyncio.run(main(kind, alias)))

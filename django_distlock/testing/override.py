@@ -19,8 +19,8 @@ from ..core.names import check_name
 from ..exceptions import InvalidLockBackendError, LockNotHeldError
 from ..handler import locks
 from ..transactions import is_pending, sweep
+from .alias_overrides import AliasOverride, begin_override, end_override
 from .classes import decorate_class
-from .covers import Cover, cover, uncover
 from .elsewhere import call_site, claim_elsewhere
 from .memory import ELSEWHERE, MemoryBackend
 
@@ -35,9 +35,9 @@ EVERY = ""  # stands for every alias that is replaced; no name of an alias is em
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one entry of the block has made: a cover, with a space and a journal an alias."""
+    """What one entry of the block has made: a override, with a space and a journal an alias."""
 
-    cover: Cover
+    override: AliasOverride
     spaces: dict[tuple[int, str], _Space] = field(default_factory=dict)
     taken: dict[str, list[str]] = field(default_factory=dict)
 
@@ -143,8 +143,8 @@ class override_locks:
         self.disable()
 
     def _begin(self) -> Stage:
-        stage = Stage(Cover(self._using, lambda alias, raw: self._make(stage, alias, raw)))
-        cover(stage.cover)
+        stage = Stage(AliasOverride(self._using, lambda alias, raw: self._make(stage, alias, raw)))
+        begin_override(stage.override)
         try:
             aliases = list(locks if self._using is None else self._using)
             if strange := set(self._held) - {EVERY, *aliases}:
@@ -153,7 +153,7 @@ class override_locks:
             for alias in aliases:
                 locks[alias]  # made at once: wrong settings are told here
         except BaseException:
-            uncover(stage.cover)
+            end_override(stage.override)
             raise
         self._last = stage
         return stage
@@ -161,7 +161,7 @@ class override_locks:
     def _end(self, stage: Stage) -> None:
         if is_pending():
             sweep()  # what was kept until the end of a transaction is freed, not lost
-        uncover(stage.cover)
+        end_override(stage.override)
 
     def _make(self, stage: Stage, alias: str, raw: Any) -> BaseLockBackend:
         if isinstance(raw, Mapping):

@@ -14,8 +14,8 @@ from typing import Any, Self
 from django.db import connections
 
 from .. import exceptions
+from .contention import Contention, SeenGrant
 from .counting import Round, Task
-from .crowds import Crowd, Visit
 from .nursery import Nursery
 
 __all__ = ["Process", "ProcessEnded"]
@@ -101,6 +101,6 @@ class Process:
         """Count in the process, as `counting.count`."""
         return [Round(*each) for each in await self.ask("count", task=task, who=who)]
 
-    async def meet(self, crowd: Crowd, who: int) -> list[Visit]:
+    async def meet(self, contention: Contention, who: int) -> list[SeenGrant]:
         """Meet others in the process, as `crowds.meet`."""
-        return [Visit(*each) for each in await self.ask("meet", crowd=crowd, who=who)]
+        return [SeenGrant(*each) for each in await self.ask("meet", contention=contention, who=who)]

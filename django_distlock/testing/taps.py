@@ -17,7 +17,7 @@ from unittest import mock
 
 from ..backends.base import BaseLockBackend
 from ..core.loops import finish
-from .worlds import until
+from .runners import until
 
 __all__ = ["Calls", "Gate", "failing", "tap", "untouchable"]
 

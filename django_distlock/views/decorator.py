@@ -112,7 +112,7 @@ class LockedView:
             return cast("V", self._asynchronous(view, bind, argument))
         return cast("V", self._synchronous(view, bind, argument))
 
-    # -- the two worlds ----------------------------------------------------------------------------
+    # -- the two modes ----------------------------------------------------------------------------
 
     def _synchronous(self, view: View_, bind: Binder, argument: LeaseArgument) -> View_:
         @functools.wraps(view)

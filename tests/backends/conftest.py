@@ -59,9 +59,12 @@ def store(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def alias(store: str) -> Iterator[str]:
     """An alias of the test's own; at its end nothing is left of those who waited."""
-    from tests.backends.rooms import eventually, left  # needs Django's set-up, which comes later
+    from tests.backends.wait_queues import (  # needs Django's set-up, which comes later
+        eventually,
+        left,
+    )
 
-    with lock_alias(f"{store}-rooms", LOCATION=store, WAIT=LIMIT) as opened:
+    with lock_alias(f"{store}-wait queues", LOCATION=store, WAIT=LIMIT) as opened:
         yield opened
         eventually(lambda: left(opened))
 

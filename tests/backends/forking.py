@@ -20,8 +20,8 @@ from django.db import connections, transaction
 
 from django_distlock import LeaseLostError, Lock, lock, locks
 from django_distlock.backends.table import TableBackend
-from tests.backends.forking_rooms import in_the_waiting_room
 from tests.backends.forking_tools import NAME, WHO, child, ended_well, refused, session, taken
+from tests.backends.forking_wait_queues import in_the_wait_queue
 
 BRIEF = 0.6  # a ttl that ends within the test unless it is renewed
 
@@ -291,7 +291,7 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
         multiprocessing_fork,
         multiprocessing_spawn,
         multiprocessing_forkserver,
-        in_the_waiting_room,
+        in_the_wait_queue,
     )
 }
 

@@ -25,7 +25,7 @@ DROPPED = [
 ]
 MORE = {
     "inside_contention": DROPPED,
-    "in_the_waiting_room": DROPPED,
+    "in_the_wait_queue": DROPPED,
 }
 
 

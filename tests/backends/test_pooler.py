@@ -163,7 +163,7 @@ def test_nothing_of_ours_is_left_to_the_next_client(
 
 
 @pytest.mark.parametrize("kind", ["table"])
-def test_the_table_backend_has_no_waiting_room(alias: str, name: str) -> None:
+def test_the_table_backend_has_no_wait_queue(alias: str, name: str) -> None:
     """Who waits looks again and again, and is served."""
     lease = taken(name)
     backend = locks[alias]

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from django_distlock import Lease, LockBackendError, LockNotAcquiredError, lock, locks
-from django_distlock.core.values import Claim, Note, Refusal
+from django_distlock.core.values import Claim, HolderInfo, Refusal
 from tests.backends.rowlocks import row_alias
 from tests.backends.tools import (
     SERVERS,
@@ -117,7 +117,7 @@ def test_who_loses_a_name_never_seen_is_told_who_holds_it(
     assert lease is not None
     lease.check()
     assert isinstance(answer, Refusal)
-    assert Note.loads(answer.note).holder.pid == os.getpid()
+    assert HolderInfo.loads(answer.note).holder.pid == os.getpid()
     assert answer.remaining is not None
     assert 0 < answer.remaining <= 31
     lease.release()

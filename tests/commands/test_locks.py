@@ -15,7 +15,7 @@ from django.db import transaction
 from django_distlock import Holder, Lease, LockBackendError, LockInfo, lock, locks
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.core.text import duration
-from django_distlock.core.values import Claim, Grant, Note
+from django_distlock.core.values import Claim, Grant, HolderInfo
 from django_distlock.testing import hold_elsewhere
 from tests.backends.tools import SERVERS, database_alias, elsewhere, lock_alias, unreachable
 from tests.commands.tools import LIMIT, Ran, end, line, run, started
@@ -283,7 +283,7 @@ def test_who_shares_a_lock_is_listed(name: str) -> None:
 def test_show_the_view_and_its_user(store: str, name: str) -> None:
     note = Holder("web-1", 7, "MainThread", "", "shop/views.py:3 pay", "shop:pay", "<ada>\x1b")
     backend = locks[store]
-    claim = Claim(name, backend.key(name), os.urandom(8).hex(), 30.0, Note(note).dumps())
+    claim = Claim(name, backend.key(name), os.urandom(8).hex(), 30.0, HolderInfo(note).dumps())
     assert isinstance(backend.try_acquire(claim, 5.0), Grant)
     try:
         ran = Ran("locks", "show", name, "--using", store)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from django_distlock.backends.consul import ConsulBackend
-from django_distlock.backends.consul.calls import ConsulError
+from django_distlock.backends.consul.api import ConsulError
 from django_distlock.backends.consul.records import Paths
 from django_distlock.http import Request
 from tests.claims import claim, granted, refused
@@ -29,7 +29,7 @@ def meddled(
 
 
 def joins(request: Request) -> bool:
-    """Tell whether a request stands in line."""
+    """Tell whether a request queue."""
     return b"get-tree" in request.body
 
 
@@ -71,7 +71,7 @@ def test_sessions_that_end_again_and_again(opened: Opener, server: Consul) -> No
         if joins(request):
             end_session(server, request)
 
-    said = r"no place in line.*invalid session"
+    said = r"no queue entry.*invalid session"
     with meddled(backend, meddle), pytest.raises(ConsulError, match=said):
         backend.try_acquire(mine, LIMIT)
     assert not backend.is_queued(mine)
@@ -131,7 +131,7 @@ def test_a_mark_that_goes_before_the_release(opened: Opener, server: Consul) -> 
 
 def test_no_more_lines_are_remembered_than_a_few(opened: Opener, server: Consul) -> None:
     backend = opened(server.url)
-    line = backend._protocol.line
+    line = backend._algorithm.queue
     holder, mine, last = (claim(backend, "a") for _ in range(3))
     granted(backend, holder)
     refused(backend, mine)

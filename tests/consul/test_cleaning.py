@@ -18,14 +18,14 @@ from tests.servers import Consul
 AT_ONCE = CleanPolicy(older_than=0.0)
 
 
-def test_marks_and_places_of_the_dead_are_removed(opened: Opener, server: Consul) -> None:
+def test_marks_and_entries_of_the_dead_are_removed(opened: Opener, server: Consul) -> None:
     """Remove what no session stands behind any more, in one transaction that compares."""
     backend = opened(server.url, BEHAVIOR="release")
     holder, waiter = claim(backend, "a"), claim(backend, "a")
     granted(backend, holder)
     assert isinstance(backend.try_acquire(waiter, 1.0), Refusal)
     assert backend.clean_batch(AT_ONCE, "").removed == 0
-    for session in {hold.session for hold in backend._protocol.holds.values()}:
+    for session in {hold.session for hold in backend._algorithm.holds.values()}:
         server.ask("PUT", f"/v1/session/destroy/{session}")
     assert len(keys_of(server, backend)) == 3
     assert backend.clean_batch(CleanPolicy(older_than=3600), "").removed == 0

@@ -70,7 +70,7 @@ def hurt(server: Consul, how: str) -> None:
 def test_the_leader_is_lost_while_one_holds_and_one_waits(
     cluster: ConsulCluster, backend: ConsulBackend, how: str
 ) -> None:
-    """Keep the lease and the place in line; hand over through the next leader."""
+    """Keep the lease and the queue entry; hand over through the next leader."""
     got: list[Lease] = []
 
     def wait() -> None:
@@ -80,7 +80,7 @@ def test_the_leader_is_lost_while_one_holds_and_one_waits(
 
     with lock("a", using=backend.alias, ttl=TTL) as first:
         waiting = started(wait)
-        while not backend._protocol.line.places:
+        while not backend._algorithm.queue.entries:
             time.sleep(0.02)
         hurt(cluster.leader(), how)
         first.renew()
@@ -96,7 +96,7 @@ def test_the_leader_is_lost_in_async_code(cluster: ConsulCluster, backend: Consu
         mine = lock("a", using=backend.alias, ttl=TTL, wait=WAIT)
         async with mine as first:
             waiting = asyncio.create_task(mine.aacquire())
-            while not backend._protocol.line.places:
+            while not backend._algorithm.queue.entries:
                 await asyncio.sleep(0.02)
             await asyncio.to_thread(cluster.leader().kill)
             await first.arenew()

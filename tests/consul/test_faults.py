@@ -115,7 +115,7 @@ def test_a_killed_server_comes_back_with_its_data(opened: Opener, server: Consul
 
     with lock("a", using=backend.alias, ttl=60) as lease:
         waiting = started(wait)
-        soon(lambda: bool(backend._protocol.line.places))
+        soon(lambda: bool(backend._algorithm.queue.entries))
         server.kill()
         waiting.join(30)
         (error,) = errors
@@ -123,7 +123,7 @@ def test_a_killed_server_comes_back_with_its_data(opened: Opener, server: Consul
         server.start()
         lease.renew()
         again = started(wait)
-        soon(lambda: bool(backend._protocol.line.places))
+        soon(lambda: bool(backend._algorithm.queue.entries))
     again.join(60)
     assert len(errors) == 1
     assert got[0] > lease.fencing_token
@@ -150,10 +150,10 @@ def test_the_answer_to_the_grant_is_lost(proxy: Proxy, opened: Opener, server: C
     assert keys_of(server, backend) == []
 
 
-def test_the_answer_to_the_place_in_line_is_lost(
+def test_the_answer_to_the_entry_in_line_is_lost(
     proxy: Proxy, opened: Opener, server: Consul
 ) -> None:
-    """Stand in line once."""
+    """Join the queue once."""
     backend = opened(url(proxy))
     holder, waiter = claim(backend, "a"), claim(backend, "a")
     granted(backend, holder)
@@ -191,7 +191,7 @@ def test_a_lock_that_is_gone_is_not_released(opened: Opener, server: Consul) -> 
     for ending in ("key", "session"):
         lease = lock("a", using=backend.alias, ttl=20, renew=False).acquire()
         assert lease is not None
-        (hold,) = backend._protocol.holds.values()
+        (hold,) = backend._algorithm.holds.values()
         if ending == "key":
             server.ask("DELETE", f"/v1/kv/{hold.paths.lock}")
         else:

@@ -81,7 +81,7 @@ def test_a_closed_alias_keeps_the_session_of_a_detached_lease(
     other = opened(server.url, prefix="moved")
     attached = Lease.attach(handle.replace(backend.alias, other.alias))
     assert attached.fencing_token == token
-    (old,) = {hold.session for hold in backend._protocol.holds.values()}
+    (old,) = {hold.session for hold in backend._algorithm.holds.values()}
     server.ask("PUT", f"/v1/session/destroy/{old}")
     attached.renew()
     attached.release()
@@ -109,7 +109,7 @@ def test_a_session_that_somebody_ended(opened: Opener, server: Consul) -> None:
     backend = opened(server.url)
     lease = lock("a", using=backend.alias, ttl=20).acquire()
     assert lease is not None
-    (session,) = {hold.session for hold in backend._protocol.holds.values()}
+    (session,) = {hold.session for hold in backend._algorithm.holds.values()}
     server.ask("PUT", f"/v1/session/destroy/{session}")
     with pytest.raises(LeaseLostError):
         lease.renew()
@@ -123,13 +123,15 @@ def test_a_session_that_somebody_ended(opened: Opener, server: Consul) -> None:
 def test_a_waiter_whose_session_ended_stands_in_line_anew(
     opened: Opener, server: Consul, behavior: str
 ) -> None:
-    """Stand in line again at once, also while a lock-delay is on."""
+    """Queue again at once, also while a lock-delay is on."""
     backend = opened(server.url, BEHAVIOR=behavior, LOCK_DELAY=30, prefix=f"anew {behavior}")
     other = opened(server.url, prefix=f"anew {behavior}", BEHAVIOR=behavior)
     holder, waiter = claim(other, "a"), claim(backend, "a")
     granted(other, holder)
     assert isinstance(backend.try_acquire(waiter, 1.0), Refusal)
-    server.ask("PUT", f"/v1/session/destroy/{backend._protocol.line.places[waiter.owner].session}")
+    server.ask(
+        "PUT", f"/v1/session/destroy/{backend._algorithm.queue.entries[waiter.owner].session}"
+    )
     assert isinstance(backend.try_acquire(waiter, 1.0), Refusal)
     assert other.release(holder)
     soon(lambda: backend.queue(waiter, 0.5, 0.5) and _got(backend, waiter))
@@ -146,7 +148,7 @@ def test_the_lock_delay_keeps_everybody_out(opened: Opener, server: Consul, beha
     backend = opened(server.url, LOCK_DELAY=1, BEHAVIOR=behavior)
     first = claim(backend, "a")
     token = granted(backend, first)
-    session = backend._protocol.holds[first.owner].session
+    session = backend._algorithm.holds[first.owner].session
     server.ask("PUT", f"/v1/session/destroy/{session}")
     ended = time.monotonic()
     assert isinstance(backend.try_acquire(claim(backend, "a"), 0.0), Refusal)
@@ -170,9 +172,9 @@ def test_who_is_in_line_waits_for_the_end_of_the_lock_delay(opened: Opener, serv
             got.append(lease.fencing_token)
 
     waiting = started(wait)
-    soon(lambda: bool(backend._protocol.line.places))
+    soon(lambda: bool(backend._algorithm.queue.entries))
     with asked(backend) as requests:
-        session = other._protocol.holds[first.owner].session
+        session = other._algorithm.holds[first.owner].session
         server.ask("PUT", f"/v1/session/destroy/{session}")
         waiting.join(20)
         assert len(got) == 1
@@ -191,7 +193,7 @@ def test_a_vanished_holder_is_gone_with_its_session(opened: Opener, server: Cons
     backend = opened(server.url)
     one = claim(backend, "a", ttl=0.5)
     granted(backend, one)
-    backend._protocol.forget_all()  # as if the process had died
+    backend._algorithm.forget_all()  # as if the process had died
     backend._sessions.forget_all()
     assert backend.max_ttl(0.5) == 2.0
     soon(lambda: keys_of(server, backend) == [], backend.max_ttl(0.5) + 3)
@@ -205,8 +207,8 @@ def test_the_sequencer_is_consuls_own(opened: Opener, server: Consul) -> None:
     backend = opened(server.url, BEHAVIOR="release")
 
     def current(key: str) -> tuple[int, str | None]:
-        (entry,) = server.ask("GET", f"/v1/kv/{key}")
-        return entry["LockIndex"], entry.get("Session")
+        (pair,) = server.ask("GET", f"/v1/kv/{key}")
+        return pair["LockIndex"], pair.get("Session")
 
     found = []
     for _ in range(2):
@@ -264,7 +266,7 @@ def test_a_session_ends_with_a_check_of_its_service(opened: Opener, server: Cons
         backend = opened(server.url, SERVICE_CHECKS=["shop-lives"])
         lease = lock("a", using=backend.alias, ttl=20, renew=False).acquire()
         assert lease is not None
-        (hold,) = backend._protocol.holds.values()
+        (hold,) = backend._algorithm.holds.values()
         assert hold.session in server.sessions()
         lease.renew()
         server.ask("PUT", "/v1/agent/check/fail/shop-lives")
@@ -283,7 +285,7 @@ def test_a_session_of_another_node(opened: Opener, server: Consul) -> None:
     backend = opened(server.url, NODE="elsewhere")
     lease = lock("a", using=backend.alias, ttl=20, renew=False).acquire()
     assert lease is not None
-    (hold,) = backend._protocol.holds.values()
+    (hold,) = backend._algorithm.holds.values()
     (session,) = server.ask("GET", "/v1/session/node/elsewhere")
     assert session["ID"] == hold.session
     server.ask("PUT", "/v1/catalog/deregister", {"Node": "elsewhere"})

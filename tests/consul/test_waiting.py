@@ -1,4 +1,4 @@
-"""Waiting in line: how many requests it takes, in what order, and who is passed over."""
+"""Waiting in the queue: how many requests it takes, in what order, and who is passed over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from django_distlock import Lease, LockInfo, lock
-from django_distlock.core.values import Grant, Holder, Note, Refusal
+from django_distlock.core.values import Grant, Holder, HolderInfo, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
 from tests.servers import Consul
@@ -49,7 +49,7 @@ def test_a_contended_lock_is_five_requests(opened: Opener, server: Consul) -> No
     assert len(got) == waiters
     assert got == sorted(got)
     # Whoever waits looks once more each second, and blocks anew. The first one's release, and the
-    # mark of the line that the last one removes, are two.
+    # mark of the queue that the last one removes, are two.
     assert len(requests) <= (5 + 2 * seconds) * waiters + 2
     assert keys_of(server, backend) == []
 
@@ -67,7 +67,7 @@ def test_nobody_who_comes_new_is_before_those_in_line(opened: Opener, server: Co
     granted(backend, holder)
     assert isinstance(backend.try_acquire(early, 1.0), Refusal)
     assert backend.release(holder)
-    # Free, but there is a line.
+    # Free, but there is a queue.
     assert isinstance(backend.try_acquire(late, 0.0), Refusal)
     assert isinstance(backend.try_acquire(late, 1.0), Refusal)
     granted(backend, early)
@@ -81,7 +81,7 @@ def test_nobody_who_comes_new_is_before_those_in_line(opened: Opener, server: Co
 def test_held_shows_the_line_in_its_order(opened: Opener, server: Consul) -> None:
     """Show who waits, the first one first; the holder is none of them, however it got the lock."""
     backend = opened(server.url)
-    notes = [Note(Holder(host=f"host-{number}", pid=number)).dumps() for number in range(4)]
+    notes = [HolderInfo(Holder(host=f"host-{number}", pid=number)).dumps() for number in range(4)]
     some = [claim(backend, "a")._replace(note=note) for note in notes]
     for each in some:
         backend.try_acquire(each, 1.0)
@@ -117,7 +117,7 @@ def test_a_waiter_that_gave_up_is_not_waited_for(opened: Opener, server: Consul)
 
 
 def test_a_dead_first_is_passed_over(opened: Opener, server: Consul) -> None:
-    """Leave a free lock to the first in line for a second, and to the next one then."""
+    """Leave a free lock to the first in the queue for a second, and to the next one then."""
     backend = opened(server.url)
     holder, dead, living = (claim(backend, "a") for _ in range(3))
     granted(backend, holder)
@@ -129,7 +129,7 @@ def test_a_dead_first_is_passed_over(opened: Opener, server: Consul) -> None:
         backend.queue(living, 1.0, 1.0)
         tries += 1
         assert tries < 5
-    # It lives after all: it stands at the end of the line.
+    # It lives after all: it stands at the end of the queue.
     assert isinstance(backend.try_acquire(dead, 1.0), Refusal)
     assert backend.release(living)
     assert backend.queue(dead, 1.0, 1.0)
@@ -139,7 +139,7 @@ def test_a_dead_first_is_passed_over(opened: Opener, server: Consul) -> None:
 
 
 def test_a_mark_that_was_left_behind_bars_nobody(opened: Opener, server: Consul) -> None:
-    """Take a free lock though a line is marked in which nobody stands; the mark goes with it."""
+    """Take a free lock though a queue is marked in which nobody stands; the mark goes with it."""
     backend = opened(server.url)
     for limit in (0.0, 1.0):
         one = claim(backend, "a")
@@ -171,7 +171,7 @@ def test_more_waiters_than_may_block(opened: Opener, server: Consul) -> None:
 
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_of_many_waiters_of_a_process_one_watches(opened: Opener, server: Consul, way: str) -> None:
-    """The others are told by it; whoever gives up reads no more than the mark of the line."""
+    """The others are told by it; whoever gives up reads no more than the mark of the queue."""
     backend = opened(server.url)
     waiters = 30
     patient = lock("a", using=backend.alias, ttl=30, wait=60)

@@ -15,7 +15,7 @@ from django_distlock.backends.advisory import AdvisoryBackend
 from django_distlock.backends.base import BaseLockBackend
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
-from django_distlock.backends.table.filedoor import SUFFIX
+from django_distlock.backends.table.queue_file import SUFFIX
 
 __all__ = ["connections_to", "open_files", "sockets_in_use", "sockets_to"]
 
@@ -27,7 +27,7 @@ def _targets() -> Iterator[str]:
 
 
 def close_idle(backend: BaseLockBackend) -> None:
-    """Close what the waiting room keeps for a few seconds, for the next waiter.
+    """Close what the wait queue keeps for a few seconds, for the next waiter.
 
     On a thread, as Django closes nothing on that of an event loop.
     """

@@ -23,7 +23,7 @@ from django_distlock.testing.contract.parts import (
     Visible,
     Waiting,
 )
-from django_distlock.testing.worlds import ThreadWorld
+from django_distlock.testing.runners import SyncRunner
 from tests.contract import test_contract
 from tests.contract.queueing import HidingBackend, QueueingBackend, TokenlessBackend, opened
 
@@ -141,7 +141,7 @@ def test_the_example_of_the_docstring_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "\n8 passed" in done.stdout  # four tests, in both worlds
+    assert "\n8 passed" in done.stdout  # four tests, in both modes
 
 
 def test_pytest_is_asked_for_by_its_extra() -> None:
@@ -165,4 +165,4 @@ def test_a_store_whose_holders_other_processes_do_not_see_fails() -> None:
 
     test: Any = Hiding().test_another_process_sees_and_breaks_it
     with pytest.raises(AssertionError):
-        test(world=ThreadWorld("locmem"))
+        test(runner=SyncRunner("locmem"))

@@ -63,12 +63,12 @@ def test_a_lock_that_never_changed_hands_proves_nothing(file: Path) -> None:
         judge(rounds, str(file), fencing=True)
 
 
-@pytest.mark.parametrize("world", ["sync", "async"])
-def test_errors_of_a_process_are_raised_here(world: str, name: str, file: Path) -> None:
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_errors_of_a_process_are_raised_here(mode: str, name: str, file: Path) -> None:
     endless = Task("locmem", name, str(file), rounds=10**9, short=0.2)
 
     async def talk() -> None:
-        async with Process(world, "locmem") as process:
+        async with Process(mode, "locmem") as process:
             with pytest.raises(InvalidLockError, match="ttl"):
                 await process.acquire(name, ttl=-1)
             counting = asyncio.create_task(process.count(endless, 0))

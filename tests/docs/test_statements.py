@@ -108,9 +108,9 @@ def test_the_round_trips_are_what_the_page_says(alias: str, name: str) -> None:
 def test_the_statements_of_the_wait_queue_are_those_of_the_page() -> None:
     text = " ".join(STATEMENTS.text.split())
     for dialect in (sql.POSTGRESQL, sql.MARIADB):
-        assert dialect.room is not None
-        assert dialect.room.enter in text
-        assert dialect.room.leave in text
+        assert dialect.wait_queue is not None
+        assert dialect.wait_queue.enter in text
+        assert dialect.wait_queue.leave in text
 
 
 def _held(alias: str, prefix: str) -> list[str]:

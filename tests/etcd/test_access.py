@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from django_distlock import LockBackendError, LockInfo, LockNotHeldError, lock
-from django_distlock.backends.etcd.messages import base64
+from django_distlock.backends.etcd.protocol import base64
 from django_distlock.exceptions import InvalidLockBackendError
 from tests.backends.tools import elsewhere
 from tests.claims import claim, excludes, granted, refused
-from tests.etcd.tools import Opener, place_of
+from tests.etcd.tools import Opener, entry_of
 from tests.servers import Etcd, EtcdCluster
 
 ROLE = "locker"
@@ -147,8 +147,8 @@ def test_what_others_put_into_a_line_asks_for_nothing(
     put("c")
     waiter = claim(backend, name)
     refused(backend, waiter)
-    holder = next(each for each in backend._steps.places._all.values() if each.granted)
-    assert place_of(backend, waiter).ahead == holder.keys.own
+    holder = next(each for each in backend._algorithm.entries._all.values() if each.granted)
+    assert entry_of(backend, waiter).ahead == holder.keys.own
     for info in (backend.inspect(name), *backend.held()):
         assert isinstance(info, LockInfo)
         assert (info.fencing_token, info.waiters) == (mine.fencing_token, 1)

@@ -10,10 +10,10 @@ import pytest
 
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.etcd.errors import EtcdError
-from django_distlock.backends.etcd.messages import Question
+from django_distlock.backends.etcd.protocol import Question
 from django_distlock.core.values import Claim
 from tests.claims import claim, granted
-from tests.etcd.tools import Opener, place_of
+from tests.etcd.tools import Opener, entry_of
 from tests.meddling import meddling
 from tests.proxy import Proxy
 from tests.servers import Etcd
@@ -28,7 +28,7 @@ def meddled(backend: EtcdBackend, meddle: Callable[[str], None]) -> AbstractCont
     def tell(question: Question) -> None:
         meddle(question.path.rpartition("/")[2])
 
-    return meddling(backend._asker, "attempts", tell)
+    return meddling(backend._client, "attempts", tell)
 
 
 def lasting(mine: Claim, ttl: float) -> Claim:
@@ -49,13 +49,13 @@ def test_a_lease_that_ends_again_and_again(server: Etcd, opened: Opener, name: s
 
     def revoke(asked: str) -> None:
         if asked == "txn":
-            server.ask("lease/revoke", {"ID": place_of(backend, mine).lease.id})
+            server.ask("lease/revoke", {"ID": entry_of(backend, mine).lease.id})
 
     with meddled(backend, revoke), pytest.raises(EtcdError, match="again and again"):
         backend.try_acquire(mine, LIMIT)
     assert backend.inspect(name) is None
     token = granted(backend, mine)  # when nobody meddles any more
-    assert token == place_of(backend, mine).created
+    assert token == entry_of(backend, mine).created
     assert backend.release(mine)
 
 
@@ -65,24 +65,24 @@ def test_an_idle_lease_that_has_ended_is_replaced_when_it_is_refreshed(
     backend = opened(server.url)
     mine = claim(backend, name)
     granted(backend, mine)
-    lease = place_of(backend, mine).lease
+    lease = entry_of(backend, mine).lease
     assert backend.release(mine)
     lease.until -= 10  # it has lain for ten seconds, as far as we know
     server.ask("lease/revoke", {"ID": lease.id})
     granted(backend, mine)
-    assert place_of(backend, mine).lease is not lease
+    assert entry_of(backend, mine).lease is not lease
     assert backend.release(mine)
 
 
 def test_a_key_that_goes_while_its_lease_is_made_sure_of_is_put_anew(
     server: Etcd, opened: Opener, name: str
 ) -> None:
-    """The first of the line by the answer is none any more when its lease was refreshed."""
+    """The first of the queue by the answer is none any more when its lease was refreshed."""
     backend = opened(server.url)
     mine = claim(backend, name)
     granted(backend, mine)
     assert backend.renew(mine)
-    lease = place_of(backend, mine).lease
+    lease = entry_of(backend, mine).lease
     assert backend.release(mine)
     lease.term = "0"  # refreshed under another leader, who may have been none any more
     gone: list[str] = []
@@ -114,14 +114,14 @@ def test_the_key_of_an_unanswered_request_hangs_on_the_lease_of_then(
         backend.try_acquire(mine, 0.5)
     fault.wait()
     proxy.mend()
-    place = place_of(backend, mine)
-    first = place.lease
-    assert place.unsure
-    assert not place.created
+    entry = entry_of(backend, mine)
+    first = entry.lease
+    assert entry.unsure
+    assert not entry.created
     first.until = 0.0  # so much time has passed that it has to be another one
     token = granted(backend, mine, limit=5.0)
-    assert place.lease is not first
-    assert place.lease.id == first.id
+    assert entry.lease is not first
+    assert entry.lease.id == first.id
     info = backend.inspect(name)
     assert info is not None
     assert info.fencing_token == token
@@ -150,7 +150,7 @@ def test_a_foreign_lease_that_ends_while_it_is_taken_over(
     here, there = opened(server.url), opened(server.url)
     mine = claim(here, name)
     granted(here, mine)
-    lease = place_of(here, mine).lease
+    lease = entry_of(here, mine).lease
 
     def revoke(asked: str) -> None:
         if asked == "keepalive":
@@ -158,7 +158,7 @@ def test_a_foreign_lease_that_ends_while_it_is_taken_over(
 
     with meddled(there, revoke):
         assert there.renew(mine) is False
-    assert there._steps.places.get(mine.owner) is None
+    assert there._algorithm.entries.get(mine.owner) is None
     assert here.renew(mine) is False
 
 
@@ -169,13 +169,13 @@ def test_another_ttl_on_an_idle_lease_that_has_ended(
     backend = opened(server.url)
     before = claim(backend, f"{name}0", ttl=LONGER)
     granted(backend, before)
-    idle = place_of(backend, before).lease
+    idle = entry_of(backend, before).lease
     assert backend.release(before)
     mine = claim(backend, name)
     token = granted(backend, mine)
     server.ask("lease/revoke", {"ID": idle.id})
     assert backend.renew(lasting(mine, LONGER))
-    lease = place_of(backend, mine).lease
+    lease = entry_of(backend, mine).lease
     assert lease.id != idle.id
     assert lease.asked == idle.asked
     info = backend.inspect(name)
@@ -190,7 +190,7 @@ def test_another_ttl_for_a_key_that_is_gone(server: Etcd, opened: Opener, name: 
     granted(backend, mine)
     server.delete(key_in(server, mine))
     assert backend.renew(lasting(mine, LONGER)) is False
-    assert backend._steps.places.get(mine.owner) is None
+    assert backend._algorithm.entries.get(mine.owner) is None
     assert backend.inspect(name) is None
 
 
@@ -225,7 +225,7 @@ def test_the_answers_to_an_attempt_and_to_its_release_are_lost(
     mine = claim(backend, name)
     faults = [proxy.fault(b"request_put"), proxy.fault(b"request_delete_range")]
     granted(backend, mine, limit=5.0)
-    assert place_of(backend, mine).unsure
+    assert entry_of(backend, mine).unsure
     assert backend.release(mine)
     for fault in faults:
         fault.wait()

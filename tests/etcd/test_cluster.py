@@ -1,4 +1,4 @@
-"""Three members of a cluster: the loss of any one of them costs neither a lock nor a place."""
+"""Three members of a cluster: the loss of any one of them costs neither a lock nor an entry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def waiter(backend: EtcdBackend, name: str) -> tuple[threading.Thread, list[Leas
     """Begin to wait for a lock, and return when it is waited for."""
     got: list[Lease | None] = []
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
-    soon(lambda: any(each.stream is not None for each in list(backend._steps.places._all.values())))
+    soon(
+        lambda: any(
+            each.stream is not None for each in list(backend._algorithm.entries._all.values())
+        )
+    )
     return thread, got
 
 
@@ -116,11 +120,11 @@ def test_a_leader_that_stood_still_renews_nothing(
     granted(there, mine)
     old.pause()
     answers: list[bool] = []
-    asking = started(lambda: answers.append(there.renew(mine)))
+    client = started(lambda: answers.append(there.renew(mine)))
     refused_or_granted(here, theirs)
     token = granted(here, theirs, LONG)
     old.resume()
-    asking.join(LONG)
+    client.join(LONG)
     assert answers == [False]
     info = here.inspect(name)
     assert info is not None

@@ -17,7 +17,7 @@ from django_distlock.backends.etcd.errors import EtcdError, NoSuchLeaseError, er
 from django_distlock.http import Answer, AsyncStream
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted
-from tests.etcd.tools import Opener, place_of
+from tests.etcd.tools import Opener, entry_of
 from tests.servers import Etcd
 from tests.servers.base import free_port
 
@@ -142,16 +142,16 @@ def test_a_restored_cluster_is_taken_up_by_running_processes(opened: Opener, nam
                 pass
         # One of them cannot be asked: it may be of the cluster before.
         half = opened([*urls, f"http://127.0.0.1:{free_port()}"])
-        half._asker._cluster = "another one"
+        half._client._cluster = "another one"
         with pytest.raises(LockBackendError, match="different clusters"):
             lock(name, using=half.alias, wait=0).acquire()
 
 
-def test_a_watch_of_a_loop_that_has_ended_gives_its_place_back(opened: Opener, name: str) -> None:
+def test_a_watch_of_a_loop_that_has_ended_gives_its_entry_back(opened: Opener, name: str) -> None:
     with Etcd() as server:
         backend = opened(server.url)
-        places = backend._asker.http._places
-        before = len(places)
+        entries = backend._client.http._permits
+        before = len(entries)
         holder = claim(backend, name)
         assert granted(backend, holder)
         waiter = claim(backend, name)
@@ -159,16 +159,16 @@ def test_a_watch_of_a_loop_that_has_ended_gives_its_place_back(opened: Opener, n
         async def wait() -> None:
             await backend.atry_acquire(waiter, 5.0)
             await backend.aqueue(waiter, 0.2, 5.0)
-            stream = place_of(backend, waiter).stream
+            stream = entry_of(backend, waiter).stream
             assert isinstance(stream, AsyncStream)
-            stream._wire.drop()  # the loop ends without the stream being closed, but not its socket
+            stream._connection.drop()  # the loop ends, the stream is not closed, its socket is
             await asyncio.sleep(0)
 
         asyncio.run(wait())
-        assert len(places) == before + 1, "nothing is watched"
-        thread = threading.Thread(target=place_of(backend, waiter).stop_watching)
+        assert len(entries) == before + 1, "nothing is watched"
+        thread = threading.Thread(target=entry_of(backend, waiter).stop_watching)
         thread.start()
         thread.join()
-        assert len(places) == before
+        assert len(entries) == before
         backend.release(waiter)
         backend.release(holder)

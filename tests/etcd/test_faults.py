@@ -13,7 +13,7 @@ from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.core.values import Grant
 from tests.claims import claim, granted, soon, started
-from tests.etcd.tools import Opener, place_of
+from tests.etcd.tools import Opener, entry_of
 from tests.faults import storm
 from tests.faults.shares import ETCD_STORMS
 from tests.faults.storm import Guarded
@@ -76,7 +76,7 @@ def test_an_attempt_that_was_never_answered_is_withdrawn(
 ) -> None:
     """D8. With its key and its lease, as soon as the network is back."""
     backend = through(proxy, opened, name, COMMAND_TIMEOUT=2.5)
-    ((lease,),) = backend._steps.pool._idle.values()
+    ((lease,),) = backend._algorithm.pool._idle.values()
     assert lease.id in server.leases()
     fault = proxy.fault(b"request_put", then="hang")
     with pytest.raises(LockBackendError):
@@ -110,7 +110,7 @@ def test_the_answer_to_a_renewal_is_lost(proxy: Proxy, opened: Opener, name: str
         fault = proxy.fault(b'"ID"' if ttl == mine.ttl else b"ignore_value")
         assert backend.renew(again)
         fault.wait()
-    assert place_of(backend, mine).unsure
+    assert entry_of(backend, mine).unsure
     assert backend.release(mine)
 
 
@@ -160,7 +160,7 @@ def test_a_waiter_is_cut_off_and_comes_back(
     granted(near, mine)
     got: list[Lease | None] = []
     thread = started(lambda: got.append(lock(name, using=far.alias).acquire(wait=LONG)))
-    soon(lambda: far._steps.places._all and _watches(far))
+    soon(lambda: far._algorithm.entries._all and _watches(far))
     proxy.cut()
     assert near.release(mine)
     time.sleep(0.2)
@@ -172,7 +172,7 @@ def test_a_waiter_is_cut_off_and_comes_back(
 
 
 def _watches(backend: EtcdBackend) -> bool:
-    return any(place.stream is not None for place in list(backend._steps.places._all.values()))
+    return any(entry.stream is not None for entry in list(backend._algorithm.entries._all.values()))
 
 
 def test_a_server_started_anew_under_holders_and_waiters(opened: Opener, name: str) -> None:

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from django_distlock import Lease, LeaseLostError, lock
-from django_distlock.backends.etcd import messages
+from django_distlock.backends.etcd import protocol
 from django_distlock.backends.etcd.leases import Lent, Pool, lifetime
 from django_distlock.core.durations import MAX_TTL
 from django_distlock.core.values import Claim
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted, refused, soon
-from tests.etcd.tools import Opener, place_of, tally
+from tests.etcd.tools import Opener, entry_of, tally
 from tests.proxy import Proxy
 from tests.servers import Etcd, ServerError
 
@@ -45,15 +45,15 @@ def test_a_lease_carries_one_lock_at_a_time(server: Etcd, opened: Opener, name: 
     a, b, c = (claim(backend, f"{name}{letter}") for letter in "abc")
     granted(backend, a)
     granted(backend, b)
-    first, second = place_of(backend, a).lease, place_of(backend, b).lease
+    first, second = entry_of(backend, a).lease, entry_of(backend, b).lease
     assert first.id != second.id
     assert backend.release(a)
     granted(backend, c)
-    assert place_of(backend, c).lease is first
+    assert entry_of(backend, c).lease is first
     assert backend.release(b)
     assert backend.release(c)
-    assert len(backend._steps.pool) == 2
-    assert len(backend._steps.places) == 0
+    assert len(backend._algorithm.pool) == 2
+    assert len(backend._algorithm.entries) == 0
 
 
 def test_what_keeps_one_lock_alive_keeps_no_other(server: Etcd, opened: Opener, name: str) -> None:
@@ -82,19 +82,19 @@ def test_a_lease_that_lay_about_is_refreshed_or_replaced(
     backend = opened(server.url)
     first = claim(backend, name)
     granted(backend, first)
-    lease = place_of(backend, first).lease
+    lease = entry_of(backend, first).lease
     assert backend.release(first)
     lease.until -= 10  # it has lain for ten seconds, as far as we know
     second = claim(backend, name)
     with tally(backend) as counted:
         granted(backend, second)
     assert counted == {"keepalive": 1, "txn": 1}
-    assert place_of(backend, second).lease is lease
+    assert entry_of(backend, second).lease is lease
     assert backend.release(second)
     server.ask("lease/revoke", {"ID": lease.id})
     third = claim(backend, name)
     granted(backend, third)  # it finds out when it puts the key
-    assert place_of(backend, third).lease is not lease
+    assert entry_of(backend, third).lease is not lease
     assert backend.release(third)
 
 
@@ -119,11 +119,11 @@ def test_a_lease_of_an_unanswered_request_is_not_lent_again(
     fault = proxy.fault(b"request_put")
     token = granted(backend, mine)
     fault.wait()
-    place = place_of(backend, mine)
-    assert place.created == token  # the first request's; it was sent twice
+    entry = entry_of(backend, mine)
+    assert entry.created == token  # the first request's; it was sent twice
     assert backend.release(mine)
-    assert len(backend._steps.pool) == 0
-    late = messages.join(place.keys, messages.base64("late"), place.lease.id)
+    assert len(backend._algorithm.pool) == 0
+    late = protocol.join(entry.keys, protocol.base64("late"), entry.lease.id)
     with pytest.raises(ServerError, match="lease not found"):
         server.ask(late.path.removeprefix("/v3/"), json.loads(late.body))
     assert backend.inspect(name) is None
@@ -202,7 +202,7 @@ def test_renewing_what_was_taken_away_is_a_loss(
     mine = claim(backend, name)
     granted(backend, mine)
     if what == "lease":
-        server.ask("lease/revoke", {"ID": place_of(backend, mine).lease.id})
+        server.ask("lease/revoke", {"ID": entry_of(backend, mine).lease.id})
     else:
         (key,) = [key for key in server.all_keys() if key.endswith(mine.owner)]
         server.delete(key)
@@ -247,9 +247,9 @@ def test_a_lease_of_another_process_is_not_lent_here(
     mine = claim(here, name)
     granted(here, mine)
     assert there.renew(mine)
-    assert place_of(there, mine).lease.id == place_of(here, mine).lease.id
+    assert entry_of(there, mine).lease.id == entry_of(here, mine).lease.id
     assert there.release(mine)
-    assert len(there._steps.pool) == 0
+    assert len(there._algorithm.pool) == 0
     assert here.renew(mine) is False
 
 
@@ -260,30 +260,30 @@ def test_a_lock_that_another_process_hung_on_its_own_lease_is_followed(
     here, there = opened(server.url), opened(server.url)
     mine = claim(here, name, ttl=20.0)
     token = granted(here, mine)
-    old = place_of(here, mine).lease
+    old = entry_of(here, mine).lease
     for ttl in (40.0, 20.0):
         assert there.renew(Claim(mine.name, mine.key, mine.owner, ttl))
     server.ask("lease/revoke", {"ID": old.id})
     assert here.renew(mine)
-    assert place_of(here, mine).lease.id == place_of(there, mine).lease.id
+    assert entry_of(here, mine).lease.id == entry_of(there, mine).lease.id
     info = here.inspect(name)
     assert info is not None
     assert info.fencing_token == token
     assert here.release(mine)
 
 
-def test_a_child_has_neither_leases_nor_places(server: Etcd, opened: Opener, name: str) -> None:
+def test_a_child_has_neither_leases_nor_entries(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
     held, kept = claim(backend, name), claim(backend, f"{name}2")
     granted(backend, held)
     granted(backend, kept)
-    lease = place_of(backend, kept).lease
+    lease = entry_of(backend, kept).lease
     assert backend.release(kept)
-    assert len(backend._steps.pool) == 1
+    assert len(backend._algorithm.pool) == 1
     backend.forget_parent()
     granted(backend, kept)
-    assert place_of(backend, kept).lease.id != lease.id
-    assert backend._steps.places.get(held.owner) is None
+    assert entry_of(backend, kept).lease.id != lease.id
+    assert backend._algorithm.entries.get(held.owner) is None
     assert backend.release(kept)
     assert backend.release(held)  # by the owner in the store
 
@@ -295,7 +295,7 @@ def test_a_lease_refreshed_under_another_leader_is_refreshed_again(
     backend = opened(server.url)
     mine = claim(backend, name)
     granted(backend, mine)
-    lease = place_of(backend, mine).lease
+    lease = entry_of(backend, mine).lease
     assert backend.renew(mine)
     term = lease.term
     assert term is not None
@@ -310,13 +310,13 @@ def test_a_lease_refreshed_under_another_leader_is_refreshed_again(
 
 def test_what_ended_without_a_release_is_forgotten(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
-    places = backend._steps.places
+    entries = backend._algorithm.entries
     for number in range(300):
         granted(backend, claim(backend, f"{name}{number}", ttl=3600))
         if number < 250:
-            for place in list(places._all.values()):
-                place.lease.until = 0.0
-    assert len(places) < 100
+            for entry in list(entries._all.values()):
+                entry.lease.until = 0.0
+    assert len(entries) < 100
     for lease in server.leases():
         server.ask("lease/revoke", {"ID": lease})
 

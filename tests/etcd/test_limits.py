@@ -7,7 +7,7 @@ from itertools import pairwise
 from django_distlock import lock
 from django_distlock.core.values import Grant
 from tests.claims import limited, refused, slot
-from tests.etcd.tools import Opener, place_of, tally
+from tests.etcd.tools import Opener, entry_of, tally
 from tests.proxy import Proxy
 from tests.servers import Etcd
 
@@ -51,9 +51,9 @@ def test_the_first_waiter_watches_all_and_the_next_one_the_first(
     waiters = [limited(backend, name, 2) for _ in range(3)]
     for each in waiters:
         refused(backend, each)
-    assert place_of(backend, waiters[0]).ahead == place_of(backend, waiters[0]).keys.first
+    assert entry_of(backend, waiters[0]).ahead == entry_of(backend, waiters[0]).keys.first
     for before, each in pairwise(waiters):
-        assert place_of(backend, each).ahead == place_of(backend, before).keys.own
+        assert entry_of(backend, each).ahead == entry_of(backend, before).keys.own
     for each in waiters:
         # It looks once more when its watch has begun: something may have happened before.
         assert backend.queue(each, 10.0, LONG)
@@ -65,7 +65,7 @@ def test_the_first_waiter_watches_all_and_the_next_one_the_first(
     assert counted == {"range": 1, "txn": 1}
     assert backend.queue(waiters[1], 10.0, LONG)  # told that the one before it has a slot
     refused(backend, waiters[1])
-    assert place_of(backend, waiters[1]).ahead == place_of(backend, waiters[1]).keys.first
+    assert entry_of(backend, waiters[1]).ahead == entry_of(backend, waiters[1]).keys.first
     for each, held in zip((*waiters[::-1], holders[0]), (False, False, True, True), strict=True):
         assert backend.release(each) is held
 
@@ -82,7 +82,7 @@ def test_the_tokens_of_a_slot_rise(server: Etcd, opened: Opener, name: str) -> N
     late = limited(backend, name, 2)  # the slot is the waiter's, who has not looked yet
     refused(backend, late)
     assert backend.release(holders[1])
-    joined = max(place_of(backend, each).created for each in (late, waiter))
+    joined = max(entry_of(backend, each).created for each in (late, waiter))
     tokens: dict[int, int] = {}
     for each in (late, waiter):
         answer = backend.try_acquire(each, 1.0)

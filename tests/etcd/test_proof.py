@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(SHARE + 240)
 
 @pytest.fixture(autouse=True)
 def _closed() -> None:
-    """Close the aliases that the backends of these tests take the place of."""
+    """Close the aliases that the backends of these tests take the entry of."""
     for alias in ("etcd", "etcd-cluster"):
         with suppress(KeyError):
             del locks[alias]

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.backends.etcd.places import Place
+from django_distlock.backends.etcd.entries import QueueEntry
 from django_distlock.core.values import Claim
 from django_distlock.http import Request
 from tests.claims import opening
 
-__all__ = ["BACKEND", "Opener", "opener", "place_of", "tally"]
+__all__ = ["BACKEND", "Opener", "entry_of", "opener", "tally"]
 
 BACKEND = "django_distlock.backends.etcd.EtcdBackend"
 Opener: TypeAlias = Callable[..., EtcdBackend]
@@ -29,18 +29,18 @@ def opener() -> AbstractContextManager[Opener]:
     return opening(EtcdBackend, _settings)
 
 
-def place_of(backend: EtcdBackend, claim: Claim) -> Place:
+def entry_of(backend: EtcdBackend, claim: Claim) -> QueueEntry:
     """Return what the process knows of a claim's key."""
-    place = backend._steps.places.get(claim.owner)
-    assert place is not None
-    return place
+    entry = backend._algorithm.entries.get(claim.owner)
+    assert entry is not None
+    return entry
 
 
 @contextmanager
 def tally(backend: EtcdBackend) -> Iterator[Counter[str]]:
     """Count the requests that this process sends for an alias, by what they ask for."""
     counted: Counter[str] = Counter()
-    http = backend._asker.http
+    http = backend._client.http
 
     def counting(real: Callable[..., Any]) -> Callable[..., Any]:
         def count(request: Request, limit: float) -> Any:

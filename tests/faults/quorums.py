@@ -1,4 +1,4 @@
-"""The alias "own" on several Redis servers: its lock, its nodes, and using it in both worlds."""
+"""The alias "own" on several Redis servers: its lock, its nodes, and using it in both modes."""
 
 from __future__ import annotations
 

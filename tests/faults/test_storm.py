@@ -16,7 +16,7 @@ from django.db import connections
 
 from django_distlock import locks
 from django_distlock.backends.table import TableBackend
-from django_distlock.backends.table.serverdoor import room_of
+from django_distlock.backends.table.queue_server import wait_queue_of
 from django_distlock.backends.table.sql import MARIADB
 from tests.backends.tools import LIMIT, database_alias, sessions, soon
 from tests.conftest import SERVERS
@@ -31,7 +31,7 @@ from tests.servers import DatabaseServer
 def test_holders_and_waiters_killed_and_stopped(store: str, path: str, tmp_path: Path) -> None:
     settings = database(store, tmp_path)
     with begin(f"{path}stormy", tmp_path, DISTLOCK_TEST_DATABASES=json.dumps(settings)) as run:
-        if store in SERVERS and not path:  # which alone has a waiting room
+        if store in SERVERS and not path:  # which alone has a wait queue
             assert soon(lambda: advisory_locks(store) > 0, LIMIT), "it is looked for elsewhere"
         end(run, tmp_path, TableBackend.grace)
     if store in SERVERS:
@@ -60,12 +60,13 @@ def database(
 
 
 def advisory_locks(store: str) -> int:
-    """Return how many advisory locks are held; MariaDB lists none, and is asked for the room's."""
+    """Return how many advisory locks are held; MariaDB lists none: its queue is asked."""
     sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
     if store == "mariadb":
-        assert MARIADB.room is not None
-        digest = room_of("stormy", locks[store].key("storm"))
-        sql = f"SELECT IS_USED_LOCK('{MARIADB.room.parameters(digest, 0.0)['room']}') IS NOT NULL"
+        assert MARIADB.wait_queue is not None
+        digest = wait_queue_of("stormy", locks[store].key("storm"))
+        name = MARIADB.wait_queue.parameters(digest, 0.0)["wait_queue"]
+        sql = f"SELECT IS_USED_LOCK('{name}') IS NOT NULL"
     return int(SERVERS[store].execute(sql))
 
 

@@ -86,30 +86,30 @@ def seconds(span: ReadableSpan) -> float:
     return (span.end_time - span.start_time) / 1e9
 
 
-def hold(backend: UnitBackend, world: str, inside: Callable[[], None] = lambda: None) -> None:
-    """Hold a lock in either world."""
+def hold(backend: UnitBackend, mode: str, inside: Callable[[], None] = lambda: None) -> None:
+    """Hold a lock in either mode."""
 
     async def ahold() -> None:
         async with lock("order:7", using=backend.alias, label="order:{id}"):
             inside()
 
-    if world == "async":
+    if mode == "async":
         asyncio.run(ahold())
         return
     with lock("order:7", using=backend.alias, label="order:{id}"):
         inside()
 
 
-worlds = pytest.mark.parametrize("world", ["sync", "async"])
+modes = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
-@worlds
+@modes
 def test_the_spans_are_children_of_what_the_caller_does(
-    world: str, backend: UnitBackend, exported: Exported
+    mode: str, backend: UnitBackend, exported: Exported
 ) -> None:
     tracer = exported.traces.get_tracer("shop")
     with tracer.start_as_current_span("request"):
-        hold(backend, world, lambda: time.sleep(0.02))
+        hold(backend, mode, lambda: time.sleep(0.02))
     waiting, holding, request = exported.spans()
     assert told(waiting) == ("wait order:{id}", "granted")
     assert told(holding) == ("hold order:{id}", "released")
@@ -180,11 +180,11 @@ def test_a_hold_that_is_handed_over_is_two(backend: UnitBackend, exported: Expor
     ]
 
 
-@worlds
-def test_the_metrics(world: str, backend: UnitBackend, exported: Exported) -> None:
+@modes
+def test_the_metrics(mode: str, backend: UnitBackend, exported: Exported) -> None:
     of = {"alias": backend.alias, "lock": "order:{id}"}
     seen: list[Any] = []
-    hold(backend, world, lambda: seen.append(exported.value("held", **of)))
+    hold(backend, mode, lambda: seen.append(exported.value("held", **of)))
     assert seen == [1]
     assert exported.value("held", **of) == 0
     assert exported.value("acquisitions", **of, outcome="granted") == 1

@@ -16,7 +16,7 @@ from django_distlock import Lease, LeaseLostError, LockBackendError, lock
 from django_distlock.backends.redis import RedisBackend
 from django_distlock.backends.redis.records import short_owner
 from django_distlock.core.values import Claim, Grant
-from django_distlock.testing.worlds import WORLDS, Actor, World
+from django_distlock.testing.runners import RUNNERS, Actor, Runner
 from tests.claims import claim
 from tests.proxy import Proxy
 from tests.redis.tools import Opener
@@ -31,17 +31,17 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
 
-@pytest.fixture(params=sorted(WORLDS))
-def world(request: pytest.FixtureRequest) -> World:
+@pytest.fixture(params=sorted(RUNNERS))
+def runner(request: pytest.FixtureRequest) -> Runner:
     """Threads that use the sync API, or tasks that use the async one."""
-    return WORLDS[request.param]("")
+    return RUNNERS[request.param]("")
 
 
-def play(world: World, body: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in its world."""
+def play(runner: Runner, body: Callable[[], Awaitable[None]]) -> None:
+    """Run a test in its mode."""
 
     async def main() -> None:
-        async with world:
+        async with runner:
             await body()
 
     asyncio.run(main())
@@ -64,7 +64,7 @@ async def through(actor: Actor, proxy: Proxy, opened: Opener, **options: Any) ->
 
 @pytest.mark.parametrize("to", ["request", "answer"])
 def test_a_connection_reset_in_the_middle(
-    world: World,
+    runner: Runner,
     proxy: Proxy,
     opened: Opener,
     name: str,
@@ -72,7 +72,7 @@ def test_a_connection_reset_in_the_middle(
     to: Literal["request", "answer"],
 ) -> None:
     async def body() -> None:
-        actor = world.actor()
+        actor = runner.actor()
         backend = await through(actor, proxy, opened, **options)
         for number in range(5):
             mine = claim(backend, f"{name}{number}")
@@ -82,14 +82,14 @@ def test_a_connection_reset_in_the_middle(
             assert await granted(actor, backend, mine) == token
             assert await actor.call(backend, "release", mine)
 
-    play(world, body)
+    play(runner, body)
 
 
 def test_the_answer_to_an_attempt_is_lost(
-    world: World, proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body() -> None:
-        actor = world.actor()
+        actor = runner.actor()
         backend = await through(actor, proxy, opened, **options)
         mine = claim(backend, name)
         fault = proxy.fault(short_owner(mine.owner))
@@ -102,14 +102,14 @@ def test_the_answer_to_an_attempt_is_lost(
         assert info.fencing_token == answer.fencing_token
         assert await actor.call(backend, "release", mine)
 
-    play(world, body)
+    play(runner, body)
 
 
 def test_the_answer_to_a_release_is_lost(
-    world: World, proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, proxy: Proxy, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body() -> None:
-        actor = world.actor()
+        actor = runner.actor()
         backend = await through(actor, proxy, opened, **options)
         mine = claim(backend, name)
         await granted(actor, backend, mine)
@@ -119,15 +119,15 @@ def test_the_answer_to_a_release_is_lost(
         await asyncio.to_thread(fault.wait)
         assert await actor.call(backend, "inspect", name) is None
 
-    play(world, body)
+    play(runner, body)
 
 
 def test_a_server_that_was_killed_and_comes_back(
-    world: World, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body(server: Redis) -> None:
         alias = opened(server.url(), **options).alias
-        holder, waiter = world.actor(), world.actor()
+        holder, waiter = runner.actor(), runner.actor()
         lease = await holder.take(lock(name, using=alias))
         server.kill()
         with pytest.raises(LockBackendError, match=f"Look at redis://127.0.0.1:{server.port}"):
@@ -144,15 +144,15 @@ def test_a_server_that_was_killed_and_comes_back(
         await waiter.release(theirs)
 
     with Redis(persistent=True) as server:
-        play(world, lambda: body(server))
+        play(runner, lambda: body(server))
 
 
 def test_a_server_that_comes_back_empty(
-    world: World, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body() -> None:
         alias = opened(alone.url(), **options).alias
-        actor = world.actor()
+        actor = runner.actor()
         lease = await actor.take(lock(name, using=alias, renew=False))
         alone.kill()
         alone.start()
@@ -162,15 +162,15 @@ def test_a_server_that_comes_back_empty(
         assert theirs.fencing_token > lease.fencing_token
         await actor.release(theirs)
 
-    play(world, body)
+    play(runner, body)
 
 
 def test_a_grant_waits_for_replicas(
-    world: World, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body() -> None:
         hasty = opened(alone.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=0.8, **options)
-        actor = world.actor()
+        actor = runner.actor()
         for _ in range(2):
             with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):
                 await actor.acquire(lock(name, using=hasty.alias), wait=0)
@@ -182,12 +182,12 @@ def test_a_grant_waits_for_replicas(
             assert int(replica.execute("DBSIZE")) > 0
             await actor.release(lease)
 
-    play(world, body)
+    play(runner, body)
 
 
 @pytest.mark.timeout(200)
 def test_a_distant_server_with_replicas_hands_over(
-    world: World, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     """Claim what was handed over in time, though that takes a round trip longer than the usual."""
     workers, turns = 3, 3
@@ -210,19 +210,19 @@ def test_a_distant_server_with_replicas_hands_over(
                     await actor.release(lease)
 
             started = time.monotonic()
-            await asyncio.gather(*(work(world.actor()) for _ in range(workers)))
+            await asyncio.gather(*(work(runner.actor()) for _ in range(workers)))
             assert time.monotonic() - started < 40
         assert len(set(tokens)) == workers * turns
 
-    play(world, body)
+    play(runner, body)
 
 
 def test_a_paused_server_is_waited_for_no_longer_than_told(
-    world: World, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
+    runner: Runner, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body() -> None:
         alias = opened(alone.url(), **options).alias
-        actor = world.actor()
+        actor = runner.actor()
         lease = await actor.take(lock(name, using=alias))
         alone.execute("CLIENT", "PAUSE", "60000", "WRITE")
         begun = asyncio.get_running_loop().time()
@@ -234,4 +234,4 @@ def test_a_paused_server_is_waited_for_no_longer_than_told(
             alone.execute("CLIENT", "UNPAUSE")
         await actor.release(lease)
 
-    play(world, body)
+    play(runner, body)

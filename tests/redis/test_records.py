@@ -26,7 +26,7 @@ from django_distlock.backends.redis.records import (
 from django_distlock.backends.redis.scripts import Scripted
 from django_distlock.core.members import Member, Members
 from django_distlock.core.names import key_of, readable, unreadable
-from django_distlock.core.values import Claim, Holder, Note
+from django_distlock.core.values import Claim, Holder, HolderInfo
 from tests.claims import claim, granted, soon
 from tests.redis.tools import Opener, calls, keys
 from tests.servers import Redis
@@ -67,7 +67,7 @@ def test_an_owner_is_read_as_it_was_written(owner: str) -> None:
 def test_the_holders_are_read_as_they_were_written(
     owners: list[str], limit: int, name: str
 ) -> None:
-    notes = [Note(Holder("web", 7)).dumps() for _ in owners]
+    notes = [HolderInfo(Holder("web", 7)).dumps() for _ in owners]
     held = Members(
         limit,
         0,
@@ -98,7 +98,7 @@ def test_any_note_is_read_as_it_was_written(note: str) -> None:
     st.dictionaries(st.text(), st.integers() | st.text()),
 )
 def test_notes_of_ours_get_shorter(holder: Holder, metadata: dict[str, int | str]) -> None:
-    note = Note(holder, metadata).dumps()
+    note = HolderInfo(holder, metadata).dumps()
     assert long_note(short_note(note)) == note
     assert len(short_note(note)) <= len(note)
     assert "\n" not in short_note(note)
@@ -106,7 +106,7 @@ def test_notes_of_ours_get_shorter(holder: Holder, metadata: dict[str, int | str
 
 @given(st.integers(0, 10**15), st.integers(60, 10 * 365 * 86400), st.text(min_size=1))
 def test_a_record_is_read_as_it_was_written(token: int, retention: int, name: str) -> None:
-    note = Note(Holder("host", 1, "MainThread", "", "shop/views.py:7 pay")).dumps()
+    note = HolderInfo(Holder("host", 1, "MainThread", "", "shop/views.py:7 pay")).dumps()
     owner = "0123456789abcdef" * 2
     raw = held_record(token, retention * 1000, owner, words_of(name, note)).encode()
     expected = Record(token, retention * 1000, owner, readable(name), note)

@@ -13,14 +13,14 @@ import pytest
 
 from django_distlock import InvalidLockBackendError, lock
 from django_distlock.backends.redlock import RedlockBackend
-from django_distlock.backends.redlock.asking import Answers
+from django_distlock.backends.redlock.rounds import Answers
 from django_distlock.conf import parse
 from django_distlock.core.values import Claim, CleanPolicy
 from tests.claims import opening, started
 from tests.redlock import NODES
 from tests.servers import chosen
 from tests.shop import environment_of, program
-from tests.unit.test_rounds import Model
+from tests.unit.test_redlock_algorithm import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = "django_distlock.backends.redlock.RedlockBackend"
@@ -95,7 +95,7 @@ def test_far_nodes_draw_the_same_token() -> None:
         (None, "is a list of URLs"),
         ("redis://a", "is a list of URLs"),
         ([], "is a list of URLs"),
-        ([ONE], "names 1 servers: a majority needs three, five"),
+        ([ONE], "names 1 servers: a quorum needs three, five"),
         ([ONE, TWO], "names 2 servers"),
         ([ONE, TWO, THREE, FOUR], "names 4 servers"),
         ([ONE, TWO, 3], "not by int"),

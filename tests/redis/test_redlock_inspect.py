@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from django_distlock.backends.redlock.asking import QuorumError
+from django_distlock.backends.redlock.algorithm import Names
 from django_distlock.backends.redlock.inspect import clean, page
-from django_distlock.backends.redlock.rounds import Names
+from django_distlock.backends.redlock.rounds import QuorumError
 from django_distlock.core.values import Cleaned, CleanPolicy
 
 NAMES = Names("distlock:1", 60_000)

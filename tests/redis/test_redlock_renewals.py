@@ -14,7 +14,7 @@ import redis
 
 from django_distlock import locks
 from django_distlock.backends.redlock import RedlockBackend
-from django_distlock.backends.redlock.asking import QuorumError
+from django_distlock.backends.redlock.rounds import QuorumError
 from django_distlock.core.values import Claim
 from tests.claims import claim, granted, refused
 from tests.redlock import NODES
@@ -47,16 +47,16 @@ def claims(backend: RedlockBackend) -> Iterator[list[Claim]]:
         backend.release(each)
 
 
-def renewed(backend: RedlockBackend, claims: list[Claim], world: str) -> list[bool]:
-    """Renew in either world."""
-    if world == "sync":
+def renewed(backend: RedlockBackend, claims: list[Claim], mode: str) -> list[bool]:
+    """Renew in either mode."""
+    if mode == "sync":
         return backend.renew_many(claims)
     return asyncio.run(backend.arenew_many(claims))
 
 
-@pytest.mark.parametrize("world", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_each_is_judged_by_itself(
-    backend: RedlockBackend, clients: list[Any], claims: list[Claim], world: str
+    backend: RedlockBackend, clients: list[Any], claims: list[Claim], mode: str
 ) -> None:
     _, wiped, halved, taken, last = keys = [backend._names.lock(each.key) for each in claims]
     for key in keys:
@@ -67,7 +67,7 @@ def test_each_is_judged_by_itself(
     for client in clients[:2]:
         client.delete(halved, taken)
     granted(backend, thief := claim(backend, claims[3].name))
-    assert renewed(backend, claims, world) == [True, True, False, False, True]
+    assert renewed(backend, claims, mode) == [True, True, False, False, True]
     # What a quorum has is put back with its token, and what it has not is nobody's there.
     assert clients[0].get(wiped)[13:29] == stored[13:29]
     assert [client.exists(halved) for client in clients] == [0, 0, 1]
@@ -78,9 +78,9 @@ def test_each_is_judged_by_itself(
     backend.release(claims[2])
 
 
-@pytest.mark.parametrize("world", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_key_of_another_kind_costs_its_nodes_vote(
-    backend: RedlockBackend, clients: list[Any], claims: list[Claim], world: str
+    backend: RedlockBackend, clients: list[Any], claims: list[Claim], mode: str
 ) -> None:
     key = backend._names.lock(claims[2].key)
     kinds = [(client, client.get(key)) for client in clients[:2]]
@@ -89,9 +89,9 @@ def test_a_key_of_another_kind_costs_its_nodes_vote(
             client.delete(key)
             client.lpush(key, "not a lock")
             if not number:
-                assert renewed(backend, claims, world) == [True] * 5
+                assert renewed(backend, claims, mode) == [True] * 5
         with pytest.raises(QuorumError, match=r"1 of 3 nodes answered.*WRONGTYPE"):
-            renewed(backend, claims, world)
+            renewed(backend, claims, mode)
     finally:
         for client, value in kinds:
             client.set(key, value, px=20_000)

@@ -11,8 +11,8 @@ import pytest
 
 from django_distlock import Lock, LockTimeoutError, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, waiting
-from django_distlock.backends.redlock.asking import room
-from django_distlock.backends.redlock.waiting import FEW, SAFETY, SELDOM, Crowd, turn
+from django_distlock.backends.redlock.rounds import waiting_node
+from django_distlock.backends.redlock.waiting import FEW, SAFETY, SELDOM, LocalWaiters, turn
 from django_distlock.core.flow import QUEUE_LIMIT
 from tests.backends.tools import lock_alias
 from tests.redlock import NODES
@@ -55,7 +55,7 @@ def soon(condition: Callable[[], bool]) -> None:
 
 
 class Waiter:
-    """A thread that waits for the lock, by one of both worlds, and notes when it got it."""
+    """A thread that waits for the lock, by one of both modes, and notes when it got it."""
 
     def __init__(self, way: str) -> None:
         self.granted = 0.0
@@ -100,9 +100,9 @@ class TestWaiting:
     __test__ = "redis" in chosen()
 
     @property
-    def room(self) -> Redis:
+    def waiting_node(self) -> Redis:
         """The node at which they wait."""
-        return NODES[room(backend().key(NAME)) % len(NODES)]
+        return NODES[waiting_node(backend().key(NAME)) % len(NODES)]
 
     def test_a_release_wakes_one_that_waits(
         self, way: str, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +113,7 @@ class TestWaiting:
         for _ in range(5):
             with own():
                 waiter = Waiter(way)
-                soon(lambda: blocked(self.room) == 1)
+                soon(lambda: blocked(self.waiting_node) == 1)
                 released = time.monotonic()
             taken.append(waiter.join() - released)
         assert sorted(taken)[2] < QUEUE_LIMIT / 3, taken
@@ -122,15 +122,15 @@ class TestWaiting:
         """Count a waiter as long as it waits, and no longer."""
         with own():
             waiter = Waiter(way)
-            soon(lambda: backend()._crowd._waiting[backend().key(NAME)] == 1)
+            soon(lambda: backend()._local_waiters._waiting[backend().key(NAME)] == 1)
         waiter.join()
-        assert not backend()._crowd._waiting
+        assert not backend()._local_waiters._waiting
 
     def test_all_wait_at_one_node(self, way: str) -> None:
         with own():
             waiters = [Waiter(way) for _ in range(3)]
-            soon(lambda: blocked(self.room) == 3)
-            assert [blocked(node) for node in NODES if node is not self.room] == [0] * 4
+            soon(lambda: blocked(self.waiting_node) == 3)
+            assert [blocked(node) for node in NODES if node is not self.waiting_node] == [0] * 4
         for waiter in waiters:
             waiter.join()
 
@@ -138,7 +138,7 @@ class TestWaiting:
         """Take the hint away, as one who was woken and died does."""
         with own():
             waiter = Waiter(way)
-            soon(lambda: blocked(self.room) == 1)
+            soon(lambda: blocked(self.waiting_node) == 1)
             for node in NODES:
                 # Nobody knows any more that somebody waits, so that the release leaves no hint.
                 node.execute("DEL", f"{key()}:waits")
@@ -148,13 +148,13 @@ class TestWaiting:
     def test_who_waited_leaves_nothing_for_long(self, way: str) -> None:
         with own():
             waiter = Waiter(way)
-            soon(lambda: blocked(self.room) == 1)
+            soon(lambda: blocked(self.waiting_node) == 1)
         waiter.join()
         for node in NODES:
             for what in ("waits", "hints"):
                 left = int(node.execute("PTTL", f"{key()}:{what}"))
                 assert left == -2 or 0 <= left <= 1000, (what, left)
-        assert blocked(self.room) == 0
+        assert blocked(self.waiting_node) == 0
 
     def test_who_does_not_wait_is_not_noted(self) -> None:
         for node in NODES:
@@ -196,8 +196,8 @@ class TestWaiting:
             other.join()
         assert 0.29 < taken[0] < 0.3 + 0.5
 
-    def test_another_node_is_the_room_when_that_one_is_down(self, way: str) -> None:
-        number = room(backend().key(NAME)) % len(NODES)
+    def test_another_node_is_the_waiting_node_when_that_one_is_down(self, way: str) -> None:
+        number = waiting_node(backend().key(NAME)) % len(NODES)
         backend().cluster.nodes[number].down = ConnectionError("as if it were")
         with own():
             waiter = Waiter(way)
@@ -223,7 +223,7 @@ def test_of_many_waiters_each_asks_more_seldom() -> None:
 
 
 def test_a_crowd_is_counted_by_its_name() -> None:
-    crowd = Crowd()
+    crowd = LocalWaiters()
     with crowd.joined("a") as first, crowd.joined("a") as second, crowd.joined("b") as other:
         assert (first, second, other) == (1, 2, 1)
     with crowd.joined("a") as again:

@@ -10,7 +10,7 @@ import pytest
 from django_distlock import locks
 from django_distlock.metrics import Measurement, listen
 from django_distlock.signals import lock_released
-from django_distlock.testing.covers import is_covered
+from django_distlock.testing.alias_overrides import is_overridden
 from django_distlock.testing.memory import MemoryBackend
 
 from .stage import Stage
@@ -22,7 +22,7 @@ def no_stand_ins_left() -> Iterator[None]:
     """Find an `override_locks` that did not end with its test."""
     yield
     for alias in locks:
-        assert not is_covered(alias)
+        assert not is_overridden(alias)
     for backend in locks.all(initialized_only=True):
         assert not isinstance(backend, MemoryBackend)
 

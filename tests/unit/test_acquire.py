@@ -139,7 +139,7 @@ def test_a_failing_store_is_an_error_and_the_claim_is_withdrawn(backend: UnitBac
     assert eventually(lambda: not backend.holds("a"))
 
 
-def test_conflicts_are_tried_again_in_both_worlds(
+def test_conflicts_are_tried_again_in_both_modes(
     backend: UnitBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_distlock.core.flow.LATE", 60.0)  # on a slow machine, too

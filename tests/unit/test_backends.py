@@ -38,17 +38,17 @@ from .tools import (
 # -- errors of the store -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("world", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize(
     ("error", "kind"), [(Down("no route"), LockBackendError), (Conflict("x"), StoreConflictError)]
 )
 def test_the_stores_errors_become_ours(
-    backend: UnitBackend, world: str, error: Exception, kind: type[LockBackendError]
+    backend: UnitBackend, mode: str, error: Exception, kind: type[LockBackendError]
 ) -> None:
     backend.before["inspect"].append(error)
 
     def look() -> Any:
-        if world == "sync":
+        if mode == "sync":
             return backend.call("inspect", "a", name="a")
         return asyncio.run(backend.acall("inspect", "a", name="a"))
 
@@ -235,10 +235,10 @@ def test_a_store_that_fails_while_it_is_looked_at_says_so() -> None:
 # -- forcing -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("world", ["sync", "async"])
-def test_a_lock_can_be_broken(backend: UnitBackend, world: str) -> None:
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_lock_can_be_broken(backend: UnitBackend, mode: str) -> None:
     def force(token: int | None = None) -> LockInfo:
-        if world == "sync":
+        if mode == "sync":
             return backend.force_release("a", fencing_token=token)
         return asyncio.run(backend.aforce_release("a", fencing_token=token))
 

@@ -94,7 +94,7 @@ def test_a_store_that_fails_is_not_asked_again(backend: UnitBackend, clock: Virt
         steps.throw(LockBackendError("down"))
 
 
-def test_a_rest_rests_in_both_worlds() -> None:
+def test_a_rest_rests_in_both_modes() -> None:
     Rest(0.0).do()
     asyncio.run(Rest(0.0).ado())
 

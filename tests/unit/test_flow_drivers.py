@@ -1,4 +1,4 @@
-"""The two drivers: both worlds do the same, and a cancellation waits for the store."""
+"""The two drivers: both modes do the same, and a cancellation waits for the store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Say:
 
 
 def both(make: Callable[[], Flow[Any]]) -> list[Any]:
-    """Return what a flow ends with, driven in either world."""
+    """Return what a flow ends with, driven in either mode."""
     ends: list[Any] = []
     for drive in (run, lambda steps: asyncio.run(arun(steps))):
         try:
@@ -116,9 +116,9 @@ def hold_by_another(backend: UnitBackend) -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_acquiring_makes_the_same_calls_in_both_worlds(scene: str) -> None:
+def test_acquiring_makes_the_same_calls_in_both_modes(scene: str) -> None:
     traces = []
-    for world in (run, lambda steps: asyncio.run(arun(steps))):
+    for mode in (run, lambda steps: asyncio.run(arun(steps))):
         with opened(clock=VirtualClock()) as backend:
             SCENES[scene](backend)
             abandoned: list[Claim] = []
@@ -131,7 +131,7 @@ def test_acquiring_makes_the_same_calls_in_both_worlds(scene: str) -> None:
                 abandon=abandoned.append,
             )
             try:
-                end: Any = world(steps)
+                end: Any = mode(steps)
             except (LockError, ValueError) as error:
                 end = (type(error), str(error).split(" [")[0])
             kind = type(end) if isinstance(end, Granted | Refusal) else end

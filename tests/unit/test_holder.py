@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from django_distlock import Holder, lock
 from django_distlock.core.holder import NOWHERE, Caller, place_of, taken_by, this_note
-from django_distlock.core.values import Note
+from django_distlock.core.values import HolderInfo
 
 from .tools import UnitBackend, in_thread
 
@@ -60,7 +60,9 @@ def test_a_decorated_function_shows_its_caller(backend: UnitBackend) -> None:
 
 def test_another_thread_shows_its_name(backend: UnitBackend) -> None:
     with lock("a", using=backend.alias):
-        assert Note.loads(in_thread(lambda: this_note(None))).holder.thread.startswith("Thread-")
+        assert HolderInfo.loads(in_thread(lambda: this_note(None))).holder.thread.startswith(
+            "Thread-"
+        )
         assert holder_of(backend).thread == "MainThread"
 
 
@@ -72,7 +74,7 @@ def test_code_that_is_all_the_librarys_has_no_place() -> None:
     thread = threading.Thread(target=exec, args=(code, scope))
     thread.start()
     thread.join()
-    assert "x.py" not in Note.loads(seen[0]).holder.site
+    assert "x.py" not in HolderInfo.loads(seen[0]).holder.site
 
 
 def test_each_call_is_noted_with_its_own_line_thread_and_process(backend: UnitBackend) -> None:
@@ -84,7 +86,7 @@ def test_each_call_is_noted_with_its_own_line_thread_and_process(backend: UnitBa
 
 
 def test_the_note_of_a_place_does_not_keep_metadata() -> None:
-    notes = [Note.loads(this_note(metadata)) for metadata in ({"a": 1}, None, {"a": 2}, {})]
+    notes = [HolderInfo.loads(this_note(metadata)) for metadata in ({"a": 1}, None, {"a": 2}, {})]
     assert [note.metadata for note in notes] == [{"a": 1}, {}, {"a": 2}, {}]
     assert len({note.holder for note in notes}) == 1
 

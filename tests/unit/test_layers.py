@@ -80,7 +80,7 @@ INNER: dict[str, set[str]] = {
     # There is none where the admin is not installed.
     "versions.checks": {"django.contrib.admin.sites", "django.contrib.admin.utils"},
     # It needs what is not on every system.
-    "backends.table": {".backends.table.filedoor"},
+    "backends.table": {".backends.table.queue_file"},
     # The driver of the stores that speak HTTP.
     "http.framing": {"httptools"},
     "http": {"httptools"},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_distlock.core.members import WANTED, Member, Members
-from django_distlock.core.values import Claim, Note, Refusal
+from django_distlock.core.values import Claim, HolderInfo, Refusal
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -56,7 +56,7 @@ def test_they_are_read_as_they_were_written(
     assert Members.are_in(text)
 
 
-@given(st.text() | st.builds(Note).map(Note.dumps))
+@given(st.text() | st.builds(HolderInfo).map(HolderInfo.dumps))
 def test_what_is_none_is_read_as_none(text: str) -> None:
     if Members.loads(text) is not None:
         assert Members.are_in(text)

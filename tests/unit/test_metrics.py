@@ -33,18 +33,18 @@ def short(seen: Seen) -> list[tuple[str, str]]:
     return [(each.what, each.outcome) for each in seen]
 
 
-worlds = pytest.mark.parametrize("world", ["sync", "async"])
+modes = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
-@worlds
-def test_a_hold_from_its_grant_to_its_release(world: str, backend: UnitBackend, seen: Seen) -> None:
+@modes
+def test_a_hold_from_its_grant_to_its_release(mode: str, backend: UnitBackend, seen: Seen) -> None:
     mine = lock("a", using=backend.alias, label="some")
 
     async def hold() -> None:
         async with mine as lease:
             await lease.arenew()
 
-    if world == "sync":
+    if mode == "sync":
         with mine as lease:
             lease.renew()
     else:
@@ -58,8 +58,8 @@ def test_a_hold_from_its_grant_to_its_release(world: str, backend: UnitBackend, 
     assert renewed.hold is None
 
 
-@worlds
-def test_it_is_told_where_the_lock_is_taken(world: str, backend: UnitBackend) -> None:
+@modes
+def test_it_is_told_where_the_lock_is_taken(mode: str, backend: UnitBackend) -> None:
     """Not on another thread, as Django calls receivers of either kind for the other world."""
     threads: list[int] = []
     stop = listen(lambda measurement: threads.append(threading.get_ident()))
@@ -70,7 +70,7 @@ def test_it_is_told_where_the_lock_is_taken(world: str, backend: UnitBackend) ->
             pass
 
     try:
-        if world == "sync":
+        if mode == "sync":
             with mine:
                 pass
         else:
@@ -80,23 +80,23 @@ def test_it_is_told_where_the_lock_is_taken(world: str, backend: UnitBackend) ->
     assert threads == [threading.get_ident()] * 2
 
 
-@worlds
-def test_contention(world: str, backend: UnitBackend, seen: Seen) -> None:
+@modes
+def test_contention(mode: str, backend: UnitBackend, seen: Seen) -> None:
     mine = lock("a", using=backend.alias, wait=0.02)
     with hold_elsewhere("a", using=backend.alias):
         seen.clear()
-        assert (mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())) is None
+        assert (mine.acquire() if mode == "sync" else asyncio.run(mine.aacquire())) is None
         (measured,) = seen
     assert (measured.what, measured.outcome) == ("acquire", "contended")
     assert 0.02 <= (measured.seconds or 0.0) < 5
 
 
-@worlds
-def test_a_store_that_fails(world: str, backend: UnitBackend, seen: Seen) -> None:
+@modes
+def test_a_store_that_fails(mode: str, backend: UnitBackend, seen: Seen) -> None:
     mine = lock("a", using=backend.alias)
     backend.before["try_acquire"].append(Down("no route"))
     with pytest.raises(LockBackendError):
-        mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())
+        mine.acquire() if mode == "sync" else asyncio.run(mine.aacquire())
     drain(backend)
     (failed,) = seen
     assert (failed.what, failed.outcome) == ("acquire", "failed")
@@ -107,9 +107,9 @@ def test_a_store_that_fails(world: str, backend: UnitBackend, seen: Seen) -> Non
     seen.clear()
     for verb in ("renew", "release"):
         backend.before[verb].append(Down("no route"))
-        call: Any = getattr(lease, verb if world == "sync" else f"a{verb}")
+        call: Any = getattr(lease, verb if mode == "sync" else f"a{verb}")
         with pytest.raises(LockBackendError):
-            call() if world == "sync" else asyncio.run(call())
+            call() if mode == "sync" else asyncio.run(call())
     assert short(seen) == [("renew", "failed"), ("release", "failed")]
     assert [m.hold for m in seen] == [None, None]
     lease.release()

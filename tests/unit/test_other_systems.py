@@ -61,8 +61,8 @@ import django_distlock
 seen = 0
 for module in pkgutil.walk_packages(django_distlock.__path__, "django_distlock."):
     parts = module.name.split(".")
-    if "contract" in parts or "migrations" in parts or parts[-1] == "filedoor":
-        continue  # for writers of backends; Linux alone has that door, which is asked by platform
+    if "contract" in parts or "migrations" in parts or parts[-1] == "queue_file":
+        continue  # for writers of backends; Linux alone has that file, which is asked by platform
     try:
         importlib.import_module(module.name)
     except (django.core.exceptions.ImproperlyConfigured, ModuleNotFoundError) as error:
@@ -135,4 +135,4 @@ def test_what_a_system_may_lack_stands_in_one_place() -> None:
         for path in ROOT.rglob("*.py")
         if "testing" not in path.parts and lacking.search(path.read_text(encoding="utf-8"))
     }
-    assert found == {"core/system.py", "backends/table/filedoor.py"}
+    assert found == {"core/system.py", "backends/table/queue_file.py"}

@@ -8,7 +8,7 @@ import pytest
 from kazoo import exceptions as kazoo
 
 from django_distlock.backends.consul import errors as consul
-from django_distlock.backends.consul.calls import ConsulError
+from django_distlock.backends.consul.api import ConsulError
 from django_distlock.backends.etcd import errors as etcd
 from django_distlock.backends.zookeeper import errors as zookeeper
 from django_distlock.http import Answer, HttpError

@@ -1,4 +1,4 @@
-"""Signals: what each is sent with, in both worlds, and that no receiver breaks a lock."""
+"""Signals: what each is sent with, in both modes, and that no receiver breaks a lock."""
 
 from __future__ import annotations
 
@@ -46,35 +46,35 @@ def told(backend: UnitBackend) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         signal.disconnect(receive)
 
 
-def take(backend: UnitBackend, world: str, **options: Any) -> Lease:
-    """Acquire in either world."""
+def take(backend: UnitBackend, mode: str, **options: Any) -> Lease:
+    """Acquire in either mode."""
     mine: Lock = lock("a", using=backend.alias, **options)
-    got = mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())
+    got = mine.acquire() if mode == "sync" else asyncio.run(mine.aacquire())
     assert got is not None
     return got
 
 
-def end(lease: Lease, world: str) -> None:
-    """Release in either world."""
-    if world == "sync":
+def end(lease: Lease, mode: str) -> None:
+    """Release in either mode."""
+    if mode == "sync":
         lease.release()
     else:
         asyncio.run(lease.arelease())
 
 
-worlds = pytest.mark.parametrize("world", ["sync", "async"])
+modes = pytest.mark.parametrize("mode", ["sync", "async"])
 Told = list[tuple[str, dict[str, Any]]]
 
 
-@worlds
-def test_a_hold_from_its_grant_to_its_release(world: str, backend: UnitBackend, told: Told) -> None:
-    lease = take(backend, world)
-    if world == "sync":
+@modes
+def test_a_hold_from_its_grant_to_its_release(mode: str, backend: UnitBackend, told: Told) -> None:
+    lease = take(backend, mode)
+    if mode == "sync":
         lease.renew(60)
     else:
         asyncio.run(lease.arenew(60))
     token = lease.fencing_token
-    end(lease, world)
+    end(lease, mode)
     common = {"sender": backend.alias, "alias": backend.alias, "label": None, "name": "a"}
     (_, acquired), (_, released) = told
     assert [name for name, _ in told] == ["lock_acquired", "lock_released"]
@@ -84,12 +84,12 @@ def test_a_hold_from_its_grant_to_its_release(world: str, backend: UnitBackend, 
     assert released == {**common, "fencing_token": token, "outcome": "released", "reason": ""}
 
 
-@worlds
-def test_contention(world: str, backend: UnitBackend, told: Told) -> None:
+@modes
+def test_contention(mode: str, backend: UnitBackend, told: Told) -> None:
     held = in_thread(lock("a", using=backend.alias, ttl=20).acquire)
     told.clear()
     mine = lock("a", using=backend.alias, wait=0.02)
-    assert (mine.acquire() if world == "sync" else asyncio.run(mine.aacquire())) is None
+    assert (mine.acquire() if mode == "sync" else asyncio.run(mine.aacquire())) is None
     ((name, given),) = told
     assert name == "lock_contended"
     assert 0.02 <= given.pop("waited") < 5
@@ -108,11 +108,11 @@ def test_a_block_that_contends_tells_and_raises(backend: UnitBackend, told: Told
     held.release()
 
 
-@worlds
-def test_a_forced_release(world: str, backend: UnitBackend, told: Told) -> None:
+@modes
+def test_a_forced_release(mode: str, backend: UnitBackend, told: Told) -> None:
     lease = take(backend, "sync", metadata={"a": 1})
     told.clear()
-    if world == "sync":
+    if mode == "sync":
         info = backend.force_release("a", fencing_token=lease.fencing_token)
     else:
         info = asyncio.run(backend.aforce_release("a"))
@@ -156,14 +156,12 @@ def test_a_loss_is_told_on_a_thread_of_its_own(backend: UnitBackend, told: Told)
     assert "not ours any more" in given["reason"]
 
 
-@worlds
-def test_a_loss_that_the_release_finds_is_told(
-    world: str, backend: UnitBackend, told: Told
-) -> None:
+@modes
+def test_a_loss_that_the_release_finds_is_told(mode: str, backend: UnitBackend, told: Told) -> None:
     lease = take(backend, "sync")
     backend.drop("a")
     with pytest.raises(LeaseLostError):
-        end(lease, world)
+        end(lease, mode)
     drain(backend)
     assert [given["outcome"] for name, given in told if name == "lock_released"] == ["lost"]
 
@@ -183,11 +181,11 @@ def test_each_loss_is_told_once(backend: UnitBackend, told: Told) -> None:
 # -- receivers -----------------------------------------------------------------------------------
 
 
-@worlds
+@modes
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("name", sorted(set(ALL) - LATER))
 def test_a_receiver_that_fails_breaks_nothing(
-    name: str, kind: str, world: str, backend: UnitBackend
+    name: str, kind: str, mode: str, backend: UnitBackend
 ) -> None:
     seen: list[str] = []
 
@@ -202,11 +200,11 @@ def test_a_receiver_that_fails_breaks_nothing(
     receiver = receive if kind == "sync" else areceive
     ALL[name].connect(receiver)
     try:
-        lease = take(backend, world)
+        lease = take(backend, mode)
         lease.renew()
         assert in_thread(lock("a", using=backend.alias, wait=0).acquire) is None
-        end(lease, world)
-        take(backend, world)
+        end(lease, mode)
+        take(backend, mode)
         backend.force_release("a")
     finally:
         ALL[name].disconnect(receiver)
@@ -214,10 +212,10 @@ def test_a_receiver_that_fails_breaks_nothing(
     assert not backend.holds("a")
 
 
-@worlds
+@modes
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_receivers_of_either_kind_are_told_in_either_world(
-    kind: str, world: str, backend: UnitBackend
+def test_receivers_of_either_kind_are_told_in_either_mode(
+    kind: str, mode: str, backend: UnitBackend
 ) -> None:
     seen: list[str] = []
 
@@ -232,8 +230,8 @@ def test_receivers_of_either_kind_are_told_in_either_world(
     for signal in (lock_acquired, lock_released):
         signal.connect(receiver)
     try:
-        end(take(backend, world), world)
-        lease = take(backend, world)
+        end(take(backend, mode), mode)
+        lease = take(backend, mode)
         lease._hold.lose("gone")
         drain(backend)
     finally:
@@ -289,12 +287,12 @@ def test_telling_nobody_is_nothing() -> None:
     asyncio.run(tell.ado())
 
 
-@worlds
+@modes
 @pytest.mark.parametrize("how", ["detached", "abandoned"])
 def test_a_lease_that_ends_otherwise_says_how(
-    how: str, world: str, backend: UnitBackend, told: Told
+    how: str, mode: str, backend: UnitBackend, told: Told
 ) -> None:
-    lease = take(backend, world)
+    lease = take(backend, mode)
     token = lease.fencing_token
     handle = lease.detach() if how == "detached" else None
     lease._drop()

@@ -245,11 +245,11 @@ def test_a_callback_that_hangs_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr("django_distlock.testing.telling.LIMIT", 0.05)
     gate = Gate()
-    for world in ("sync", "async"):
-        lease = lock(world, using=backend.alias).acquire()
+    for runner in ("sync", "async"):
+        lease = lock(runner, using=backend.alias).acquire()
         assert lease
         lease.on_lost(lambda _: gate.pass_through())
-        if world == "sync":
+        if runner == "sync":
             expire_lease(lease)
         else:
             asyncio.run(aexpire_lease(lease))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from django_distlock import LockBackendError, LockNotAcquiredError, lock, locks
 from django_distlock.core.text import MOST, shown
-from django_distlock.core.values import Holder, Note
+from django_distlock.core.values import Holder, HolderInfo
 
 from .tools import Down, UnitBackend, claim_of, opened
 
@@ -84,7 +84,7 @@ def test_a_refused_lock_shows_its_holder_safely(
 
 
 def test_a_huge_number_for_a_pid() -> None:
-    check(str(Note.loads('{"pid": ' + "9" * 4000 + "}").holder), MOST + 1)
+    check(str(HolderInfo.loads('{"pid": ' + "9" * 4000 + "}").holder), MOST + 1)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from django_distlock.core import threads
-from django_distlock.core.threads import Event, Mutex, Place, Places
+from django_distlock.core.threads import Event, Mutex, Permit, Permits
 from django_distlock.core.worker import Worker
 
 from .tools import LIMIT
@@ -116,25 +116,25 @@ def test_an_event_survives_interruptions() -> None:
     assert not event._waiters
 
 
-def test_there_are_as_many_places_as_were_asked_for() -> None:
-    places = Places(2)
-    first, second = places.take(), places.take()
+def test_there_are_as_many_permits_as_were_asked_for() -> None:
+    permits = Permits(2)
+    first, second = permits.take(), permits.take()
     assert first is not None
     assert second is not None
-    assert places.take() is None
-    places.release(first)
-    places.release(first)
-    third = places.take()
+    assert permits.take() is None
+    permits.release(first)
+    permits.release(first)
+    third = permits.take()
     assert third is not None
-    assert places.take() is None
+    assert permits.take() is None
 
 
-def test_a_place_that_was_dropped_is_free() -> None:
-    places = Places(1)
-    place: Place | None = places.take()
-    assert place is not None
-    del place
-    assert places.take() is not None
+def test_a_permit_that_was_dropped_is_free() -> None:
+    permits = Permits(1)
+    permit: Permit | None = permits.take()
+    assert permit is not None
+    del permit
+    assert permits.take() is not None
 
 
 def test_a_mutex_survives_interruptions() -> None:
@@ -155,17 +155,17 @@ def test_a_mutex_survives_interruptions() -> None:
     assert elsewhere(enter)
 
 
-def test_places_survive_interruptions() -> None:
-    places = Places(1)
+def test_permits_survive_interruptions() -> None:
+    permits = Permits(1)
 
     def work() -> None:
-        place = places.take()
-        assert place is not None
-        places.release(place)
+        permit = permits.take()
+        assert permit is not None
+        permits.release(permit)
 
     interrupt(work)
-    assert elsewhere(places.take)
-    assert places.take() is not None
+    assert elsewhere(permits.take)
+    assert permits.take() is not None
 
 
 def test_a_worker_survives_interruptions() -> None:

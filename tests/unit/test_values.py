@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_distlock.core.values import Claim, Grant, Holder, LockInfo, Note, Refusal, noted
+from django_distlock.core.values import Claim, Grant, Holder, HolderInfo, LockInfo, Refusal, noted
 
 # Two lone surrogates that JSON would join are left out: joined they are the same for people.
 WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -27,29 +27,29 @@ HOLDERS = st.builds(Holder, WORD, st.integers(0, 2**22), WORD, WORD, WORD, WORD,
 
 @given(HOLDERS, st.dictionaries(WORD, JSON, max_size=4))
 def test_a_note_is_ascii_and_read_back_as_it_was(holder: Holder, metadata: dict[str, Any]) -> None:
-    text = Note(holder, metadata).dumps()
+    text = HolderInfo(holder, metadata).dumps()
     assert text.isascii()
     assert "\0" not in text
-    read = Note.loads(text)
+    read = HolderInfo.loads(text)
     assert read.holder == holder
     assert read.metadata == metadata
 
 
 @given(st.text(st.characters(), max_size=20))
 def test_a_lone_surrogate_is_written_and_read(word: str) -> None:
-    text = Note(Holder(host=word), {word: word}).dumps()
+    text = HolderInfo(Holder(host=word), {word: word}).dumps()
     assert text.isascii()
-    assert isinstance(Note.loads(text), Note)
+    assert isinstance(HolderInfo.loads(text), HolderInfo)
 
 
 def test_an_empty_note_is_short() -> None:
-    assert Note().dumps() == "{}"
-    assert Note.loads("{}") == Note.loads("") == Note.loads(None) == Note()
+    assert HolderInfo().dumps() == "{}"
+    assert HolderInfo.loads("{}") == HolderInfo.loads("") == HolderInfo.loads(None) == HolderInfo()
 
 
 def check_read(text: str) -> None:
     """Read a note and assert that what came out has the types that it promises."""
-    note = Note.loads(text)
+    note = HolderInfo.loads(text)
     holder = note.holder
     assert isinstance(holder.pid, int)
     assert not isinstance(holder.pid, bool)
@@ -122,9 +122,9 @@ def told(text: str) -> LockInfo:
     return noted(text, name="n", fencing_token=1, acquired_at=moment, expires_at=None, owner="me")
 
 
-@pytest.mark.parametrize("text", [Note(Holder("web1", 7), {"a": [1]}).dumps(), "", "[", "{}"])
+@pytest.mark.parametrize("text", [HolderInfo(Holder("web1", 7), {"a": [1]}).dumps(), "", "[", "{}"])
 def test_what_a_store_tells_is_read_when_it_is_asked_for(text: str) -> None:
-    note = Note.loads(text)
+    note = HolderInfo.loads(text)
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     plain = LockInfo("n", note.holder, 1, moment, None, metadata=note.metadata, owner="me")
     assert told(text).holder == note.holder
@@ -150,7 +150,13 @@ def test_what_a_store_tells_has_no_other_attributes() -> None:
 
 
 def test_values_cannot_be_changed() -> None:
-    values: list[Any] = [Claim("n", "k", "o", 1.0), Grant(1, 1.0), Refusal(), Holder(), Note()]
+    values: list[Any] = [
+        Claim("n", "k", "o", 1.0),
+        Grant(1, 1.0),
+        Refusal(),
+        Holder(),
+        HolderInfo(),
+    ]
     for value in values:
         names = getattr(value, "_fields", None) or [each.name for each in fields(value)]
         for name in names:

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import pytest
 
 from django_distlock.backends.zookeeper import ZooKeeperBackend
-from django_distlock.backends.zookeeper import steps as steps_module
-from django_distlock.backends.zookeeper.places import Place
-from django_distlock.backends.zookeeper.steps import TRIES, Talk
+from django_distlock.backends.zookeeper import algorithm as algorithm_module
+from django_distlock.backends.zookeeper.algorithm import TRIES, Talk
+from django_distlock.backends.zookeeper.entries import QueueEntry
 from django_distlock.core.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, refused
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, ask, line, place_of
+from tests.zookeeper.tools import Opener, ask, entry_of, queue_of
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -37,12 +37,12 @@ def meddled(backend: ZooKeeperBackend, talk: Talk[T], meddle: Callable[[list[str
 
 def remove(backend: ZooKeeperBackend, mine: Claim, node: str) -> None:
     """Remove a node of a lock's queue, as somebody would by hand."""
-    assert ask(backend, "Delete", f"{backend._steps.path(mine)}/{node}", -1) is True
+    assert ask(backend, "Delete", f"{backend._algorithm.path(mine)}/{node}", -1) is True
 
 
 def node_of(backend: ZooKeeperBackend, mine: Claim) -> str:
     """Return the name of a claim's node."""
-    (node,) = [each for each in line(backend, mine.name) if mine.owner in each]
+    (node,) = [each for each in queue_of(backend, mine.name) if mine.owner in each]
     return node
 
 
@@ -57,13 +57,13 @@ def test_the_node_of_who_is_refused_is_gone_already(
         if "Delete" in asked:
             remove(backend, mine, node_of(backend, mine))
 
-    answer = meddled(backend, backend._steps.acquire(mine, join=False), meddle)
+    answer = meddled(backend, backend._algorithm.acquire(mine, join=False), meddle)
     assert isinstance(answer, Refusal)
-    assert backend._places.get(mine.owner) is None
+    assert backend._entries.get(mine.owner) is None
     assert backend.release(other)
 
 
-def test_a_place_that_was_given_up_while_its_node_was_made(
+def test_a_entry_that_was_given_up_while_its_node_was_made(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
     """Know it again, as there is a node to be removed now."""
@@ -71,14 +71,14 @@ def test_a_place_that_was_given_up_while_its_node_was_made(
     mine = claim(backend, name)
 
     def meddle(asked: list[str]) -> None:
-        if (place := backend._places.get(mine.owner)) and not place.node:
-            backend._places.drop(place)
+        if (entry := backend._entries.get(mine.owner)) and not entry.node:
+            backend._entries.drop(entry)
 
-    answer = meddled(backend, backend._steps.acquire(mine, join=True), meddle)
+    answer = meddled(backend, backend._algorithm.acquire(mine, join=True), meddle)
     assert isinstance(answer, Grant)
-    assert place_of(backend, mine).node == node_of(backend, mine)
+    assert entry_of(backend, mine).node == node_of(backend, mine)
     assert backend.release(mine)
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
 
 
 def test_a_locks_node_that_goes_whenever_it_is_to_be_used(
@@ -92,7 +92,7 @@ def test_a_locks_node_that_goes_whenever_it_is_to_be_used(
     granted(backend, before)
     assert backend.release(before)
     mine = claim(backend, name)
-    path, base = backend._steps.path(mine), backend.facts.base
+    path, base = backend._algorithm.path(mine), backend.facts.base
     tried = 0
 
     def meddle(asked: list[str]) -> None:
@@ -104,10 +104,10 @@ def test_a_locks_node_that_goes_whenever_it_is_to_be_used(
                 ask(backend, "Delete", gone, -1)
 
     with pytest.raises(NoNodeError):
-        meddled(backend, backend._steps.acquire(mine, join=True), meddle)
+        meddled(backend, backend._algorithm.acquire(mine, join=True), meddle)
     assert tried == TRIES
     backend.release(mine)
-    assert len(backend._places) == 0
+    assert len(backend._entries) == 0
     granted(backend, mine)  # when nobody meddles any more
     assert backend.release(mine)
 
@@ -115,13 +115,13 @@ def test_a_locks_node_that_goes_whenever_it_is_to_be_used(
 def test_no_more_locks_nodes_are_remembered_than_a_few(
     server: ZooKeeper, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps_module, "MOST_KNOWN", 2)
+    monkeypatch.setattr(algorithm_module, "MOST_KNOWN", 2)
     backend = opened(server.address, prefix=name)
     for number in range(5):
         mine = claim(backend, f"{name}{number}")
         granted(backend, mine)
         assert backend.release(mine)
-    assert 1 <= len(backend._steps._known) <= 2
+    assert 1 <= len(backend._algorithm._known) <= 2
 
 
 def test_a_node_that_bears_our_name_goes_while_it_is_looked_at(
@@ -131,17 +131,17 @@ def test_a_node_that_bears_our_name_goes_while_it_is_looked_at(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    backend._places.add(Place(mine, backend.facts.base, backend.clock() + 60))
+    backend._entries.add(QueueEntry(mine, backend.facts.base, backend.clock() + 60))
     node = node_of(backend, mine)
 
     def meddle(asked: list[str]) -> None:
-        if asked == ["Exists"] and line(backend, name) == [node]:
+        if asked == ["Exists"] and queue_of(backend, name) == [node]:
             remove(backend, mine, node)
 
-    answer = meddled(backend, backend._steps.acquire(mine, join=True), meddle)
+    answer = meddled(backend, backend._algorithm.acquire(mine, join=True), meddle)
     assert isinstance(answer, Grant)
     assert answer.fencing_token > first
-    assert line(backend, name) == [node_of(backend, mine)]
+    assert queue_of(backend, name) == [node_of(backend, mine)]
     assert backend.release(mine)
     assert not old.release(mine)
 
@@ -168,9 +168,9 @@ def test_a_lock_of_another_process_that_is_freed_meanwhile(
         if asked == ["Delete"]:
             assert here.release(mine)
 
-    steps: Any = there._steps
-    assert meddled(there, steps.release(mine), meddle) is False
-    assert line(there, name) == []
+    algorithm: Any = there._algorithm
+    assert meddled(there, algorithm.release(mine), meddle) is False
+    assert queue_of(there, name) == []
 
 
 def test_a_lease_that_was_doubted_for_a_moment_is_released_as_a_lost_one(
@@ -180,9 +180,9 @@ def test_a_lease_that_was_doubted_for_a_moment_is_released_as_a_lost_one(
     backend = opened(server.address, prefix=name)
     mine = claim(backend, name)
     granted(backend, mine)
-    place_of(backend, mine).lost = True
+    entry_of(backend, mine).lost = True
     assert backend.release(mine) is False
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
 
 
 def test_a_watch_that_could_not_be_asked_for(server: ZooKeeper, opened: Opener, name: str) -> None:
@@ -191,14 +191,14 @@ def test_a_watch_that_could_not_be_asked_for(server: ZooKeeper, opened: Opener, 
     other, mine = claim(backend, name), claim(backend, name)
     granted(backend, other)
     refused(backend, mine)
-    place = place_of(backend, mine)
-    talk = backend._steps.watch(place)
+    entry = entry_of(backend, mine)
+    talk = backend._algorithm.watch(entry)
     next(talk)
-    assert place.watching
+    assert entry.watching
     with pytest.raises(ConnectionError):
         talk.throw(ConnectionError("cut off"))
-    assert not place.watching
-    assert place.stale
+    assert not entry.watching
+    assert entry.stale
     assert refused(backend, mine).queue
     assert backend.release(other)
     granted(backend, mine)
@@ -214,14 +214,14 @@ def test_a_node_that_must_not_be_watched(server: ZooKeeper, opened: Opener, name
     other, mine = claim(backend, name), claim(backend, name)
     granted(backend, other)
     refused(backend, mine)
-    place = place_of(backend, mine)
-    held = f"{place.path}/{node_of(backend, other)}"
+    entry = entry_of(backend, mine)
+    held = f"{entry.path}/{node_of(backend, other)}"
     closed = [make_acl("world", "anyone", delete=True, admin=True)]
     client: Any = backend._session._client
     client.set_acls(held, closed)
     with pytest.raises(NoAuthError):
-        meddled(backend, backend._steps.watch(place), lambda asked: None)
-    assert not place.watching
+        meddled(backend, backend._algorithm.watch(entry), lambda asked: None)
+    assert not entry.watching
     assert backend.release(other)
     granted(backend, mine)
     assert backend.release(mine)

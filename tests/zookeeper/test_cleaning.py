@@ -18,7 +18,7 @@ def test_plain_nodes_that_nobody_uses_are_removed(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
     backend = opened(server.address, CHROOT=f"/clean{abs(hash(name))}")
-    backend._steps._containers = False
+    backend._algorithm._containers = False
     idle, held = claim(backend, f"{name}:idle"), claim(backend, f"{name}:held")
     granted(backend, idle, limit=5.0)
     token = granted(backend, held)

@@ -13,7 +13,7 @@ from django_distlock.backends.zookeeper import ZooKeeperBackend
 from tests.claims import claim, granted, soon, started
 from tests.servers import ZooKeeperCluster
 from tests.servers.zookeeper import Member
-from tests.zookeeper.tools import Opener, line
+from tests.zookeeper.tools import Opener, queue_of
 from tests.zookeeper_servers import cluster
 
 pytestmark = pytest.mark.usefixtures("cluster_leaves_nothing")
@@ -36,7 +36,7 @@ def held_and_waited_for(
     assert lease is not None
     got: list[Lease | None] = []
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
-    soon(lambda: len(backend._places._watches) == 1)
+    soon(lambda: len(backend._entries._watches) == 1)
     return lease, thread, got
 
 
@@ -56,7 +56,7 @@ def handed_over(
     assert theirs is not None
     assert theirs.fencing_token > lease.fencing_token
     theirs.release()
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
 
 
 @pytest.mark.parametrize("connected", ["leader", "follower"])
@@ -109,7 +109,7 @@ def test_the_clients_own_server_stands_still(
     asking.join(LONG)
     own.resume()
     handed_over(backend, lease, thread, got)
-    soon(lambda: line(backend, f"{name}busy") == [])
+    soon(lambda: queue_of(backend, f"{name}busy") == [])
 
 
 def test_a_minority_stands_still(servers: ZooKeeperCluster, opened: Opener, name: str) -> None:
@@ -147,4 +147,4 @@ def test_without_a_majority_nothing_is_granted_and_leases_end(
     soon(lambda: backend._session.up, within=30.0)
     with lock(name, using=backend.alias, wait=20) as again:
         assert again.fencing_token > lease.fencing_token
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []

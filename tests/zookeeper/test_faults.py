@@ -15,7 +15,7 @@ from django_distlock.core.values import Grant, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, line, place_of
+from tests.zookeeper.tools import Opener, entry_of, queue_of
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -38,10 +38,10 @@ def test_the_answer_to_a_creation_is_lost(proxy: Proxy, opened: Opener, name: st
     fault = proxy.fault(mine.owner.encode())
     token = granted(backend, mine, limit=5.0)
     fault.wait()
-    assert len(line(backend, name)) == 1
+    assert len(queue_of(backend, name)) == 1
     assert granted(backend, mine) == token
     assert backend.release(mine)
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
 
 
 def test_the_answer_to_a_creation_is_lost_on_an_event_loop(
@@ -58,7 +58,7 @@ def test_the_answer_to_a_creation_is_lost_on_an_event_loop(
 
     asyncio.run(main())
     fault.wait()
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
 
 
 def test_the_creation_is_answered_and_the_queue_is_not(
@@ -75,7 +75,7 @@ def test_the_creation_is_answered_and_the_queue_is_not(
     answer = backend.try_acquire(mine, 5.0)
     fault.wait()
     assert isinstance(answer, Refusal)
-    assert place_of(backend, mine).ahead
+    assert entry_of(backend, mine).ahead
     backend.withdraw(mine)
     assert other.release(theirs)
 
@@ -93,10 +93,10 @@ def test_a_creation_that_hangs_is_withdrawn(
     fault.wait()
     proxy.mend()
     soon(lambda: backend._session.up)
-    soon(lambda: line(backend, name) == [])
+    soon(lambda: queue_of(backend, name) == [])
     with lock(name, using=backend.alias, wait=5):
         pass
-    soon(lambda: len(backend._places) == 0)  # the answer to the removal comes after it
+    soon(lambda: len(backend._entries) == 0)  # the answer to the removal comes after it
 
 
 def test_a_refusal_whose_clean_up_is_cut_off(proxy: Proxy, opened: Opener, name: str) -> None:
@@ -117,7 +117,7 @@ def test_a_refusal_whose_clean_up_is_cut_off(proxy: Proxy, opened: Opener, name:
     backend._session.send = send  # type: ignore[method-assign]
     answer.append(backend.try_acquire(mine, 0.0))
     assert isinstance(answer[0], Refusal)
-    assert len(line(backend, name)) == 1
+    assert len(queue_of(backend, name)) == 1
     assert backend.release(other)
 
 
@@ -129,7 +129,7 @@ def test_the_answer_to_a_release_is_lost(proxy: Proxy, opened: Opener, name: str
     fault = proxy.fault(mine.owner.encode())
     assert backend.release(mine)
     fault.wait()
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
     assert not backend.release(mine)
 
 
@@ -143,8 +143,8 @@ def test_a_connection_that_was_cut_for_less_than_the_session(
     lease = lock(name, using=backend.alias).acquire()
     assert lease is not None
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=LONG)))
-    soon(lambda: len(backend._places._watches) == 1)
-    before = line(backend, name)
+    soon(lambda: len(backend._entries._watches) == 1)
+    before = queue_of(backend, name)
     proxy.cut()
     soon(lambda: not backend._session.up)
     lease.check()
@@ -152,7 +152,7 @@ def test_a_connection_that_was_cut_for_less_than_the_session(
     time.sleep(0.3)
     proxy.mend()
     soon(lambda: backend._session.up)
-    assert line(backend, name) == before
+    assert queue_of(backend, name) == before
     assert backend._session.id == session
     lease.check()
     lease.renew()
@@ -200,7 +200,7 @@ def test_a_holder_that_is_cut_off_knows_before_another_has_its_lock(
     theirs.check()
     proxy.mend()
     soon(lambda: backend._session.up)
-    assert len(line(other, name)) == 1
+    assert len(queue_of(other, name)) == 1
     theirs.release()
     # And the first one's process goes on with a session of its own.
     with lock(name, using=backend.alias, wait=5) as again:
@@ -216,7 +216,7 @@ def test_a_server_that_is_restarted_with_its_data(
     lease = lock(name, using=backend.alias, ttl=60).acquire()
     assert lease is not None
     thread = started(lambda: got.append(lock(name, using=backend.alias).acquire(wait=60)))
-    soon(lambda: len(backend._places._watches) == 1)
+    soon(lambda: len(backend._entries._watches) == 1)
     server.kill()
     server.start()
     soon(lambda: backend._session.up)
@@ -227,7 +227,7 @@ def test_a_server_that_is_restarted_with_its_data(
     assert theirs is not None
     assert theirs.fencing_token > lease.fencing_token
     theirs.release()
-    assert line(backend, name) == []
+    assert queue_of(backend, name) == []
 
 
 def test_a_server_that_hangs_is_not_waited_for(
@@ -244,6 +244,6 @@ def test_a_server_that_hangs_is_not_waited_for(
         assert time.monotonic() - began < LONG / 2
     finally:
         server.resume()
-    soon(lambda: line(backend, name) == [])
+    soon(lambda: queue_of(backend, name) == [])
     with lock(name, using=backend.alias, wait=5):
         pass

@@ -1,4 +1,4 @@
-"""A lock that is freed by somebody who has no place in its line."""
+"""A lock that is freed by somebody who has no queue entry."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import pytest
 from django_distlock import LeaseLostError, LockNotHeldError, lock
 from tests.claims import claim, granted, refused
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, line
+from tests.zookeeper.tools import Opener, queue_of
 
 
 def test_another_alias_frees_it(server: ZooKeeper, opened: Opener, name: str) -> None:
-    """By the nodes that it finds; who waits is the next, and keeps its place."""
+    """By the nodes that it finds; who waits is the next, and keeps its entry."""
     ours, other = (opened(server.address, prefix=name) for _ in range(2))
     lease = lock(name, using=ours.alias, renew=False, wait=10).acquire()
     assert lease is not None
     token, waiter = lease.fencing_token, claim(ours, name)
     refused(ours, waiter)
-    assert len(line(other, name)) == 2
+    assert len(queue_of(other, name)) == 2
     with pytest.raises(LockNotHeldError):
         other.force_release(name, fencing_token=token - 1)
     assert other.force_release(name, fencing_token=token).fencing_token == token
-    assert len(line(other, name)) == 1
+    assert len(queue_of(other, name)) == 1
     with pytest.raises(LeaseLostError):
         lease.renew()
     assert granted(ours, waiter) > token

@@ -11,7 +11,7 @@ from django_distlock.core.values import Grant
 from tests.claims import claim, granted, limited, refused, slot, soon
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, place_of
+from tests.zookeeper.tools import Opener, entry_of
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -62,11 +62,11 @@ def test_the_first_waiter_watches_all_and_the_next_one_the_first(
     waiters = [limited(backend, name, 2) for _ in range(2)]
     refused(backend, waiters[0])
     assert backend.queue(waiters[0], 0.01, 1.0)
-    first = place_of(backend, waiters[0])
+    first = entry_of(backend, waiters[0])
     assert first.watching == first.path
     refused(backend, waiters[1])
     assert backend.queue(waiters[1], 0.01, 1.0)
-    second = place_of(backend, waiters[1])
+    second = entry_of(backend, waiters[1])
     assert second.watching == first.whole
     # The second one has come since the first one looked: that one looks once more.
     soon(lambda: first.stale)

@@ -20,7 +20,7 @@ from django_distlock.core.values import Claim
 from django_distlock.exceptions import InvalidLockBackendError
 from tests.claims import claim, granted, soon
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import BACKEND, Opener, ask, line
+from tests.zookeeper.tools import BACKEND, Opener, ask, queue_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,7 +117,7 @@ def test_only_the_creator_may_touch_the_nodes(server: ZooKeeper, opened: Opener,
 def test_a_chroot_is_made_and_keeps_apart(server: ZooKeeper, opened: Opener, name: str) -> None:
     one, two = (opened(f"{server.address}/made{n}/{abs(hash(name))}") for n in (1, 2))
     with lock(name, using=one.alias), lock(name, using=two.alias):
-        assert len(line(one, name)) == 1
+        assert len(queue_of(one, name)) == 1
         assert [info.name for info in two.held()] == [name]
 
 
@@ -134,7 +134,7 @@ def test_tls(name: str, opened: Opener) -> None:
         where = f"localhost:{server.secure}"
         backend = opened(where, TLS={"CA": server.certificate, "CHECK_HOSTNAME": True})
         with lock(name, using=backend.alias, wait=10):
-            assert len(line(backend, name)) == 1
+            assert len(queue_of(backend, name)) == 1
         unknown = opened(where, TLS={}, COMMAND_TIMEOUT=1.0)
         soon(lambda: "certificate verify failed" in refusal(unknown, name), within=60.0)
 
@@ -144,7 +144,7 @@ def test_a_server_that_demands_a_certificate(name: str, opened: Opener) -> None:
         where, (cert, key) = f"localhost:{server.secure}", server.client
         backend = opened(where, TLS={"CA": server.certificate, "CERT": cert, "KEY": key})
         with lock(name, using=backend.alias, wait=10):
-            assert len(line(backend, name)) == 1
+            assert len(queue_of(backend, name)) == 1
         without = opened(where, TLS={"CA": server.certificate}, COMMAND_TIMEOUT=1.0)
         with pytest.raises(LockBackendError, match=r"no connection"):
             lock(name, using=without.alias).acquire(wait=0)
@@ -200,14 +200,14 @@ def test_names_and_notes_go_through_a_node() -> None:
 def test_an_old_server_without_containers(server: ZooKeeper, opened: Opener, name: str) -> None:
     """Make plain nodes where the server knows no others."""
     backend = opened(server.address)
-    backend._steps._containers = False
+    backend._algorithm._containers = False
     mine = claim(backend, name)
     granted(backend, mine)
     backend.release(mine)
-    place = f"{backend.facts.base}/{mine.key}"
-    assert ask(backend, "Exists", place, None).ephemeralOwner == 0
+    entry = f"{backend.facts.base}/{mine.key}"
+    assert ask(backend, "Exists", entry, None).ephemeralOwner == 0
     backend.clean(older_than=60)  # perhaps of what other tests left, long ago
-    assert ask(backend, "Exists", place, None) is not None
+    assert ask(backend, "Exists", entry, None) is not None
 
 
 def test_a_certificate_of_another_name_is_refused(name: str, opened: Opener) -> None:

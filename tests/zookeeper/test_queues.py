@@ -16,7 +16,7 @@ from django_distlock.core.values import Grant, Refusal
 from django_distlock.testing.taps import tap
 from tests.claims import claim, granted, soon, started
 from tests.servers import ZooKeeper
-from tests.zookeeper.tools import Opener, ask, line
+from tests.zookeeper.tools import Opener, ask, queue_of
 
 LONG = 20.0
 
@@ -99,22 +99,22 @@ def test_a_release_wakes_exactly_one_of_a_thousand(
     woken: list[int] = []
 
     async def main() -> None:
-        line = [claim(backend, name) for _ in range(waiters)]
+        queue_of = [claim(backend, name) for _ in range(waiters)]
 
         async def wait(number: int) -> None:
-            place = backend._places.get(line[number].owner)
-            assert place is not None
-            while not backend._ready(place):
+            entry = backend._entries.get(queue_of[number].owner)
+            assert entry is not None
+            while not backend._ready(entry):
                 # For longer than it takes until the last of them waits, on a busy machine.
-                await backend.aqueue(line[number], 100.0, None)
+                await backend.aqueue(queue_of[number], 100.0, None)
             woken.append(number)
 
         waits = []
-        for number, each in enumerate(line):
+        for number, each in enumerate(queue_of):
             assert isinstance(await backend.atry_acquire(each, 5.0), Refusal)
             waits.append(asyncio.create_task(wait(number)))
         async with asyncio.timeout(60):
-            while len(backend._places._watches) < waiters:
+            while len(backend._entries._watches) < waiters:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.2)
         assert woken == []
@@ -128,8 +128,8 @@ def test_a_release_wakes_exactly_one_of_a_thousand(
                     await asyncio.sleep(0.001)
             await asyncio.sleep(0.02)
             assert woken == list(range(number + 1))
-            assert isinstance(await backend.atry_acquire(line[number], 5.0), Grant)
-            gone = line[number]
+            assert isinstance(await backend.atry_acquire(queue_of[number], 5.0), Grant)
+            gone = queue_of[number]
         for task in waits:
             task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
@@ -148,10 +148,10 @@ def test_those_who_come_and_go_leave_neither_nodes_nor_watches(
         before = server.count("zk_watch_count")
         for _ in range(20):
             assert lock(name, using=backend.alias).acquire(wait=0.01) is None
-        assert len(line(backend, name)) == 1
+        assert len(queue_of(backend, name)) == 1
         assert server.count("zk_watch_count") <= before + 1
-        assert len(backend._places) == 1
-        assert sum(map(len, backend._places._watches.values())) == 0
+        assert len(backend._entries) == 1
+        assert sum(map(len, backend._entries._watches.values())) == 0
 
 
 def test_a_node_that_goes_between_being_seen_and_being_watched(
@@ -225,7 +225,7 @@ def test_two_who_only_try_do_not_hinder_each_other(
     for thread in threads:
         thread.join(LONG)
     assert sum(taken) > 0
-    assert line(backends[0], name) == []
+    assert queue_of(backends[0], name) == []
     with lock(name, using=backends[0].alias, wait=0):
         pass
 
@@ -239,7 +239,7 @@ def test_tokens_rise_when_the_locks_node_is_made_anew(
     for _ in range(3):
         mine = claim(backend, name)
         tokens.append(granted(backend, mine))
-        numbers.append(line(backend, name)[0][-10:])
+        numbers.append(queue_of(backend, name)[0][-10:])
         backend.release(mine)
         path = f"{backend.facts.base}/{backend.key(name)}"
         assert ask(backend, "Delete", path, -1) is True
@@ -266,7 +266,7 @@ def test_held_shows_the_waiters_in_order(server: ZooKeeper, opened: Opener, name
     got: list[Lease | None] = []
 
     def stand(number: int) -> bool:
-        return len(line(backend, name)) == number
+        return len(queue_of(backend, name)) == number
 
     with lock(name, using=backend.alias):
         threads = []

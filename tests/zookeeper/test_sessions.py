@@ -17,10 +17,10 @@ import pytest
 
 from django_distlock import LeaseLostError, lock, locks
 from django_distlock.backends.zookeeper import ZooKeeperBackend
+from django_distlock.backends.zookeeper.algorithm import Talk
 from django_distlock.backends.zookeeper.answers import Batch
-from django_distlock.backends.zookeeper.places import Place
+from django_distlock.backends.zookeeper.entries import QueueEntry
 from django_distlock.backends.zookeeper.requests import kinds
-from django_distlock.backends.zookeeper.steps import Talk
 from django_distlock.core.values import Grant, Refusal
 from django_distlock.testing.processes import Process
 from tests.claims import claim, granted, soon, started
@@ -28,7 +28,7 @@ from tests.contract.connections import sockets_to
 from tests.faults.storm import Guarded
 from tests.faults.test_stopped import goes_on, holder
 from tests.servers import ZooKeeper, watcher
-from tests.zookeeper.tools import Opener, ask, line, place_of
+from tests.zookeeper.tools import Opener, ask, entry_of, queue_of
 from tests.zookeeper_servers import SESSION
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -140,7 +140,7 @@ def test_a_request_of_which_kazoo_was_not_told_delays_no_other(
         pass
     batch = Batch(1, backend.clock(), backend._session.id, lambda _: None)
     backend._session._client._queue.append(
-        (kinds().Sync(backend._session._facts.base), *batch.slots)
+        (kinds().Sync(backend._session._facts.base), *batch.answers_due)
     )
     began = time.monotonic()
     for _ in range(10):
@@ -200,13 +200,13 @@ def test_an_answer_that_is_read_when_its_session_has_ended_grants_nothing(
         assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
         assert backend.queue(mine, 0.01, None)
         assert other.release(before)
-        soon(lambda: backend._ready(place_of(backend, mine)))  # its turn has come
-        talk = backend._steps.acquire(mine, join=True)
+        soon(lambda: backend._ready(entry_of(backend, mine)))  # its turn has come
+        talk = backend._algorithm.acquire(mine, join=True)
         expire(server, backend)
         token = granted(other, theirs)
         requests = next(talk)
     else:
-        talk = backend._steps.acquire(mine, join=True)
+        talk = backend._algorithm.acquire(mine, join=True)
         answers = backend._session.ask(next(talk), 5.0)
         expire(server, backend)
         token = granted(other, theirs)
@@ -228,7 +228,7 @@ def test_a_waiter_that_was_stopped_for_longer_than_its_session(name: str) -> Non
                 process.tell("acquire", name=name, wait=30, options={"ttl": 60})
                 backend = locks["zookeeper"]
                 assert isinstance(backend, ZooKeeperBackend)
-                while len(line(backend, name)) < 2:
+                while len(queue_of(backend, name)) < 2:
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.1)
                 watcher.freeze(process.pid)  # and see it stopped: it might go on for a moment
@@ -254,9 +254,9 @@ def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
     backend = opened(server.address, prefix=name)
     mine = claim(backend, name, ttl=0.3)
     granted(backend, mine)
-    talk = backend._steps.renew([mine])
+    talk = backend._algorithm.renew([mine])
     answers = backend._session.ask(next(talk), 5.0)
-    soon(lambda: backend._places.get(mine.owner) is None)
+    soon(lambda: backend._entries.get(mine.owner) is None)
     with pytest.raises(StopIteration) as stop:
         talk.send(answers)
     assert stop.value.value == [False]
@@ -270,10 +270,10 @@ def test_a_node_of_a_session_that_has_ended_is_not_ours(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    backend._places.add(Place(mine, backend.facts.base, backend.clock() + 60))
+    backend._entries.add(QueueEntry(mine, backend.facts.base, backend.clock() + 60))
     token = granted(backend, mine)
     assert token > first
-    (node,) = line(backend, name)
+    (node,) = queue_of(backend, name)
     stat = ask(backend, "Exists", f"{backend.facts.base}/{mine.key}/{node}", None)
     assert stat.ephemeralOwner == backend._session.id
     assert backend.release(mine)
@@ -285,7 +285,7 @@ def test_a_removed_node_is_a_lost_lease(server: ZooKeeper, opened: Opener, name:
     holder, waiter = claim(backend, name), claim(backend, name)
     granted(backend, holder)
     backend.try_acquire(waiter, 1.0)
-    for node in line(backend, name):
+    for node in queue_of(backend, name):
         assert ask(backend, "Delete", f"{backend.facts.base}/{holder.key}/{node}", -1) is True
     assert not backend.renew(holder)
     assert isinstance(backend.try_acquire(waiter, 1.0), Grant)

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from django_distlock.backends.zookeeper import ZooKeeperBackend
-from django_distlock.backends.zookeeper.places import Place
+from django_distlock.backends.zookeeper.algorithm import Talk
+from django_distlock.backends.zookeeper.entries import QueueEntry
 from django_distlock.backends.zookeeper.requests import kinds
-from django_distlock.backends.zookeeper.steps import Talk
 from django_distlock.core.values import Claim
 from tests.claims import opening
 
-__all__ = ["Opener", "ask", "line", "opener", "place_of"]
+__all__ = ["Opener", "ask", "entry_of", "opener", "queue_of"]
 
 BACKEND = "django_distlock.backends.zookeeper.ZooKeeperBackend"
 Opener: TypeAlias = Callable[..., ZooKeeperBackend]
@@ -41,14 +41,14 @@ def ask(backend: ZooKeeperBackend, kind: str, *words: Any) -> Any:
     return backend.do(talk, 10.0)
 
 
-def line(backend: ZooKeeperBackend, name: str) -> list[str]:
+def queue_of(backend: ZooKeeperBackend, name: str) -> list[str]:
     """Return the names of the nodes that stand in a lock's queue."""
     answer = ask(backend, "GetChildren", f"{backend.facts.base}/{backend.key(name)}", None)
     return [] if isinstance(answer, Exception) else sorted(answer)
 
 
-def place_of(backend: ZooKeeperBackend, mine: Claim) -> Place:
+def entry_of(backend: ZooKeeperBackend, mine: Claim) -> QueueEntry:
     """Return a claim's place."""
-    place = backend._places.get(mine.owner)
-    assert place is not None
-    return place
+    entry = backend._entries.get(mine.owner)
+    assert entry is not None
+    return entry

@@ -27,14 +27,14 @@ from .mysql import MySQL
 from .postgresql import PostgreSQL
 from .session import AdvisorySession
 
-__all__ = ["Looks"]
+__all__ = ["Inspection"]
 
 PAGE = 500
 UNWRITTEN = 0.5  # seconds in which another process writes of a lock that it has just taken
 NAP = 0.02
 
 
-class Looks(InSessions[AdvisorySession]):
+class Inspection(InSessions[AdvisorySession]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "advisory"

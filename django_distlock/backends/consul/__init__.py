@@ -1,4 +1,4 @@
-"""Locks in Consul: on sessions, with a line of waiters, in a cluster that survives any server."""
+"""Locks in Consul: on sessions, with a queue of waiters, in a cluster that survives any server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ...exceptions import UnsupportedOperationError
 from ...http import Ask, Http, HttpError, Request, require_httptools
 from ..flows import FlowBackend
 from . import checks, errors, inspect, options
-from .calls import Api, ConsulError, Step, Talk
+from .algorithm import Algorithm
+from .api import Api, ConsulError, Step, Talk
 from .holds import Ways
-from .protocol import Protocol
+from .liveness import Liveness
 from .records import folder
 from .sessions import Sessions
-from .sights import Sights
 
 __all__ = ["ConsulBackend", "Sequencer", "sequencer"]
 
@@ -80,11 +80,13 @@ class ConsulBackend(FlowBackend):
             options.session_body(self.opts),
             self.opts.get("SESSION_TTL_MIN", options.LEAST_SESSION),
             self.clock,
-            lambda id: self._protocol.reap(id),
+            lambda id: self._algorithm.reap(id),
         )
         ways = Ways(keeps=self.opts.get("BEHAVIOR") == "release")
-        sights = Sights(self.clock)
-        self._protocol = Protocol(self._api, self._folder, ways, self._sessions, sights, self.clock)
+        liveness = Liveness(self.clock)
+        self._algorithm = Algorithm(
+            self._api, self._folder, ways, self._sessions, liveness, self.clock
+        )
 
     # -- operations ------------------------------------------------------------------------------
 
@@ -94,44 +96,44 @@ class ConsulBackend(FlowBackend):
         return (yield from super().carry(request, ends))
 
     def acquire_flow(self, claim: Claim, *, join: bool) -> Talk[Grant | Refusal]:
-        return self._protocol.acquire(claim, join)
+        return self._algorithm.acquire(claim, join)
 
     def renew_flow(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
         """Renew one, or 32 in each transaction."""
         if len(claims) == 1:
-            return [(yield from self._protocol.renew(claims[0]))]
-        return (yield from self._protocol.renew_many(claims))
+            return [(yield from self._algorithm.renew(claims[0]))]
+        return (yield from self._algorithm.renew_many(claims))
 
     def release_flow(self, claim: Claim) -> Talk[bool]:
-        return self._protocol.release(claim)
+        return self._algorithm.release(claim)
 
     def withdraw_flow(self, claim: Claim) -> Talk[bool]:
-        return self._protocol.withdraw(claim)
+        return self._algorithm.withdraw(claim)
 
     def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
-        return inspect.look(self._api, self._protocol.line, self._folder, self.key(name))
+        return inspect.look(self._api, self._algorithm.queue, self._folder, self.key(name))
 
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
         """Remove marks and keys that those who died left behind, and free locks' keys."""
-        return inspect.clean(self._api, self._protocol.line, self._folder, policy, cursor)
+        return inspect.clean(self._api, self._algorithm.queue, self._folder, policy, cursor)
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         for part in inspect.PARTS:
             states = self.do(partial(inspect.some_states, self._api, self._folder, part))
-            for info in inspect.names_of(states, self._protocol.line):
+            for info in inspect.names_of(states, self._algorithm.queue):
                 if info.name.startswith(prefix):
                     yield info
 
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in line."""
-        return claim.owner in self._protocol.line.places
+        """Return whether a claim that was refused queues."""
+        return claim.owner in self._algorithm.queue.entries
 
     def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Talk[bool]:
         """Wait until the one before us has gone."""
         try:
-            return (yield from self._protocol.wait(claim, limit))
+            return (yield from self._algorithm.wait(claim, limit))
         except (HttpError, ConsulError):
             return False  # the next attempt says what is the matter, if anything still is
 
@@ -150,7 +152,7 @@ class ConsulBackend(FlowBackend):
 
     def _sequencer(self, claim: Claim) -> Sequencer:
         # Only where keys are kept does their LockIndex go on rising.
-        hold = self._protocol.holds.get(claim.owner)
+        hold = self._algorithm.holds.get(claim.owner)
         if self.opts.get("BEHAVIOR") != "release" or hold is None:
             raise UnsupportedOperationError(
                 "A sequencer is told from an older one by its LockIndex, which starts again when "
@@ -185,13 +187,13 @@ class ConsulBackend(FlowBackend):
         self._http.close()
 
     def end_idle(self) -> None:
-        used = {hold.session for hold in self._protocol.holds.values()}
+        used = {hold.session for hold in self._algorithm.holds.values()}
         self.do(lambda: self._sessions.end(lambda id: id in used), MIN_ATTEMPT_TIMEOUT)
 
     def forget_parent(self) -> None:
         super().forget_parent()
         self._sessions.forget_all()
-        self._protocol.forget_all()
+        self._algorithm.forget_all()
 
 
 class HeldLease(typing.Protocol):

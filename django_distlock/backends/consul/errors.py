@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.documentation import page
 from ...http import HttpError
-from .calls import ConsulError
+from .api import ConsulError
 
 __all__ = ["remedy"]
 

@@ -1,4 +1,4 @@
-"""What this process knows of its own leases and places in line, and what it writes for them."""
+"""What this process knows of its own leases and queue entries, and what it writes for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from ...core.threads import Event
 from ...core.values import Claim
-from .calls import Op, Txn, op
-from .records import Paths, Record, place_of
+from .api import Op, Txn, op
+from .records import Paths, Record, entry_of
 from .sessions import Session
 
-__all__ = ["Hold", "Place", "Ways", "chunks", "now_ms"]
+__all__ = ["Hold", "QueueEntry", "Ways", "chunks", "now_ms"]
 
 
 @dataclass(slots=True)
@@ -29,27 +29,27 @@ class Hold:
     """When it is over by our clock, counted from before the request."""
     doubtful: bool = False
     """Whether a release was sent that may have been done."""
-    place: str = ""
-    """The key of the place in line by which it was got: it is kept until the release, so that who
+    entry: str = ""
+    """The key of the queue entry by which it was got: it is kept until the release, so that who
     comes next has but one key to watch."""
 
 
 @dataclass(slots=True)
-class Place:
-    """A place in line."""
+class QueueEntry:
+    """A queue entry."""
 
     key: str
     session: str
     created: int
-    """Consul's index at its making, by which the line is in order."""
+    """Consul's index at its making, by which the queue is in order."""
     index: int
     """From which on changes are watched."""
     look: float = 0.0
-    """When the line is read again by our clock, though nothing told of a change."""
+    """When the queue is read again by our clock, though nothing told of a change."""
     called: Event = field(default_factory=Event)
     """Set when it may have become the first one of this process."""
     ahead: list[str] = field(default_factory=list)
-    """The places before it, the nearest last."""
+    """The entries before it, the nearest last."""
     ready: bool = False
     """Whether the one watched has gone: to be tried at once."""
 
@@ -59,8 +59,9 @@ class Place:
         return [key for number, key in enumerate(self.ahead, _CHECKS) if number in failed]
 
 
-LONG_NOTE = 4_000  # characters; all places are read when somebody joins a line
-_CHECKS = 2  # of an attempt, before those of the places ahead: the lock, and the place or the line
+LONG_NOTE = 4_000  # characters; all entries are read when a waiter joins the queue
+# Of an attempt, before those of the entries ahead: the lock, and the entry or the queue's mark.
+_CHECKS = 2
 
 
 def now_ms() -> int:
@@ -96,7 +97,7 @@ class Ways:
             note=claim.note or old.note,
         )
 
-    def attempt(self, paths: Paths, place: Place | None, *, new: bool = False) -> list[Op]:
+    def attempt(self, paths: Paths, entry: QueueEntry | None, *, new: bool = False) -> list[Op]:
         """Return what has to be so for a lock to be taken that was not looked at.
 
         Where keys are kept, most are there; a ``new`` one is not.
@@ -105,10 +106,10 @@ class Ways:
             ops = [op("check-session", paths.lock, session=None)]
         else:
             ops = [op("check-not-exists", paths.lock)]
-        if place is None:
-            return [*ops, op("check-not-exists", paths.queue)]
-        ops.append(op("check-session", place.key, session=place.session))
-        return ops + [op("check-not-exists", key) for key in place.ahead]
+        if entry is None:
+            return [*ops, op("check-not-exists", paths.mark)]
+        ops.append(op("check-session", entry.key, session=entry.session))
+        return ops + [op("check-not-exists", key) for key in entry.ahead]
 
     def free(self, hold: Hold) -> list[Op]:
         """Return what frees a lock that a hold has, if it has it still."""
@@ -129,23 +130,23 @@ class Ways:
         return [*ops, op("lock", lock, session=session, value=record.dumps())]
 
     def join(self, paths: Paths, claim: Claim, session: Session) -> tuple[str, list[Op]]:
-        """Return a new place's key, and what stands in line and shows all that there is."""
-        key = place_of(paths, claim.owner, session.id)
+        """Return a new entry's key, and what joins the queue and shows all that there is."""
+        key = entry_of(paths, claim.owner, session.id)
         ops = [
-            op("set", paths.queue, value=mark(key)),
-            op("lock", key, session=session.id, value=place_value(claim.note)),
+            op("set", paths.mark, value=mark(key)),
+            op("lock", key, session=session.id, value=entry_value(claim.note)),
             op("get-tree", paths.all),
         ]
         return key, ops
 
 
-def place_value(note: str) -> bytes:
-    """Return the value of a place in line: since when, and who, for people."""
+def entry_value(note: str) -> bytes:
+    """Return the value of a queue entry: since when, and who, for people."""
     return f"{now_ms()} {note if len(note) < LONG_NOTE else ''}".encode("utf-8", "replace")
 
 
 def mark(key: str) -> bytes:
-    """Return the value of the mark of a line: whose place is the last one, and since when."""
+    """Return the value of the mark of a queue: whose place is the last one, and since when."""
     return f"{key} {now_ms()}".encode("ascii")
 
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ...core.names import unreadable
-from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
-from .calls import Api, Talk, op
+from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, noted
+from .api import Api, Talk, op
 from .holds import now_ms
-from .line import Line
-from .records import Entry, Paths, State, state_of
+from .queue import Queue
+from .records import KeyValue, Paths, State, state_of
 
 __all__ = ["clean", "look", "names_of", "some_states"]
 
@@ -23,12 +23,12 @@ SHOWN: Final = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def info_of(key: str, state: State, line: Line) -> LockInfo | None:
+def info_of(key: str, state: State, queue: Queue) -> LockInfo | None:
     """Return what people are shown of a name; None when it is not held."""
     record = state.record
     if not state.held or record is None:
         return None
-    left = line.left(key, state)
+    left = queue.left(key, state)
     if left is not None and left <= 0:
         return None  # whoever wants it may have it
     waiters = state.waiters
@@ -44,36 +44,36 @@ def info_of(key: str, state: State, line: Line) -> LockInfo | None:
     )
 
 
-def _holder(place: bytes) -> Holder:
-    return Note.loads(place.partition(b" ")[2].decode("utf-8", "replace")).holder
+def _holder(entry: bytes) -> Holder:
+    return HolderInfo.loads(entry.partition(b" ")[2].decode("utf-8", "replace")).holder
 
 
-def look(api: Api, line: Line, start: str, key: str) -> Talk[LockInfo | None]:
+def look(api: Api, queue: Queue, start: str, key: str) -> Talk[LockInfo | None]:
     """Look at one name."""
     state = yield from api.look(Paths(start, key))
-    return info_of(key, state, line)
+    return info_of(key, state, queue)
 
 
 def some_states(api: Api, start: str, part: str) -> Talk[dict[str, State]]:
     """Read the names whose digests begin so."""
-    entries, index = yield from api.entries(f"{start}{part}")
-    by_key: dict[str, list[Entry]] = defaultdict(list)
-    for each in entries:
+    pairs, index = yield from api.pairs(f"{start}{part}")
+    by_key: dict[str, list[KeyValue]] = defaultdict(list)
+    for each in pairs:
         key, slash, _ = each.key[len(start) :].partition("/")
         if slash:
             by_key[key].append(each)
     return {key: state_of(Paths(start, key), some, index) for key, some in by_key.items()}
 
 
-def names_of(states: dict[str, State], line: Line) -> Iterator[LockInfo]:
+def names_of(states: dict[str, State], queue: Queue) -> Iterator[LockInfo]:
     """Yield what is held."""
     for key, state in states.items():
-        info = info_of(key, state, line)
+        info = info_of(key, state, queue)
         if info is not None:
             yield info
 
 
-def clean(api: Api, line: Line, start: str, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
+def clean(api: Api, queue: Queue, start: str, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
     """Clean the next names after a cursor: the part of the digests, and the last digest seen."""
     part = cursor[:1] or PARTS[0]
     removed = seen = 0
@@ -83,7 +83,7 @@ def clean(api: Api, line: Line, start: str, policy: CleanPolicy, cursor: str) ->
         some = keys[: policy.batch - seen]
         for key in some:
             seen += 1
-            removed += yield from _clean_one(api, line, start, key, states[key], policy)
+            removed += yield from _clean_one(api, queue, start, key, states[key], policy)
             cursor = key
         if len(some) < len(keys):
             return Cleaned(removed=removed, seen=seen, cursor=cursor)
@@ -94,11 +94,11 @@ def clean(api: Api, line: Line, start: str, policy: CleanPolicy, cursor: str) ->
 
 
 def _clean_one(
-    api: Api, line: Line, start: str, key: str, state: State, policy: CleanPolicy
+    api: Api, queue: Queue, start: str, key: str, state: State, policy: CleanPolicy
 ) -> Talk[bool]:
     """Remove what is not needed of a name, and tell whether that was all of it."""
-    living = [each for each in state.line if each.session]
-    left = line.left(key, state) if state.held else 0.0
+    living = [each for each in state.queue if each.session]
+    left = queue.left(key, state) if state.held else 0.0
     over = left is not None and left <= 0
     if not over or _age(state) < policy.older_than:
         return False
@@ -112,12 +112,12 @@ def _clean_one(
 
 
 def _remove(api: Api, paths: Paths, state: State) -> Talk[bool]:
-    ops = [op("delete", each.key) for each in state.line]
-    for key, entry in ((paths.lock, state.lock), (paths.queue, state.queue)):
-        if entry is None:
+    ops = [op("delete", each.key) for each in state.queue]
+    for key, pair in ((paths.lock, state.lock), (paths.mark, state.mark)):
+        if pair is None:
             ops.insert(0, op("check-not-exists", key))
         else:
-            ops.insert(0, op("delete-cas", key, index=entry.index))
+            ops.insert(0, op("delete-cas", key, index=pair.index))
     return (yield from api.transact(ops[:60])).done
 
 
@@ -129,9 +129,9 @@ def _age(state: State) -> float:
         stamps.append(state.record.at + int(lasts * 1000))
     elif state.lock is not None:
         stamps.append(_number(state.lock.value))
-    if state.queue is not None:
-        stamps.append(_number(state.queue.value.rpartition(b" ")[2]))
-    stamps += [_number(each.value.partition(b" ")[0]) for each in state.line]
+    if state.mark is not None:
+        stamps.append(_number(state.mark.value.rpartition(b" ")[2]))
+    stamps += [_number(each.value.partition(b" ")[0]) for each in state.queue]
     return (now_ms() - max(stamps, default=0)) / 1000
 
 

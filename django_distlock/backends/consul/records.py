@@ -15,13 +15,13 @@ from urllib.parse import quote
 from ...core.names import readable
 
 __all__ = [
-    "Entry",
+    "KeyValue",
     "Paths",
     "Record",
     "State",
     "entry_of",
     "folder",
-    "place_of",
+    "pair_of",
     "stands_for",
     "state_of",
 ]
@@ -52,13 +52,13 @@ class Paths:
         return f"{self.all}lock"
 
     @property
-    def queue(self) -> str:
-        """The mark that there is a line, which none passes by; its value is who came last."""
+    def mark(self) -> str:
+        """The mark that there is a queue, which none passes by; its value is who came last."""
         return f"{self.all}queue"
 
     @property
-    def line(self) -> str:
-        """What the keys of those in line begin with."""
+    def queue(self) -> str:
+        """What the keys of those in the queue begin with."""
         return f"{self.all}w/"
 
 
@@ -131,7 +131,7 @@ def _words(name: str, note: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyValue:
     """A key of Consul as it answers."""
 
     key: str
@@ -142,9 +142,9 @@ class Entry:
     lock_index: int
 
 
-def entry_of(raw: Any) -> Entry:
+def pair_of(raw: Any) -> KeyValue:
     """Read one key of an answer."""
-    return Entry(
+    return KeyValue(
         key=raw["Key"],
         value=base64.b64decode(raw.get("Value") or ""),
         session=raw.get("Session") or "",
@@ -158,10 +158,10 @@ def entry_of(raw: Any) -> Entry:
 class State:
     """All that stands in Consul of one name."""
 
-    lock: Entry | None
+    lock: KeyValue | None
     record: Record | None
-    queue: Entry | None
-    line: Sequence[Entry]
+    mark: KeyValue | None
+    queue: Sequence[KeyValue]
     """The waiters, in the order in which they came; the holder may be the first of them."""
     index: int = 1
     """From which on changes can be watched."""
@@ -179,40 +179,40 @@ class State:
         return 0 if self.lock is None else self.lock.index
 
     @property
-    def waiters(self) -> list[Entry]:
+    def waiters(self) -> list[KeyValue]:
         """The waiters, in the order of the queue, without the holder."""
         owner = self.record.owner if self.held and self.record is not None else None
         return [
             each
-            for each in self.line
+            for each in self.queue
             if each.session and (owner is None or not stands_for(each.key, owner))
         ]
 
 
-def state_of(paths: Paths, entries: Iterable[Entry], index: int = 1) -> State:
+def state_of(paths: Paths, pairs: Iterable[KeyValue], index: int = 1) -> State:
     """Return the state of one name from the keys that begin with ``paths.all``."""
-    lock = queue = None
-    line = []
-    for each in entries:
+    lock = mark = None
+    queue = []
+    for each in pairs:
         if each.key == paths.lock:
             lock = each
-        elif each.key == paths.queue:
-            queue = each
-        elif each.key.startswith(paths.line):
-            line.append(each)
-    line.sort(key=lambda each: (each.created, each.key))
+        elif each.key == paths.mark:
+            mark = each
+        elif each.key.startswith(paths.queue):
+            queue.append(each)
+    queue.sort(key=lambda each: (each.created, each.key))
     record = None if lock is None else Record.loads(lock.value)
-    return State(lock, record, queue, line, index)
+    return State(lock, record, mark, queue, index)
 
 
-def place_of(paths: Paths, owner: str, session: str) -> str:
+def entry_of(paths: Paths, owner: str, session: str) -> str:
     """Return the key of a waiter's place in the queue.
 
-    With the session: the lock-delay of one that ended keeps a place from being taken again.
+    With the session: the lock-delay of one that ended keeps an entry from being taken again.
     """
-    return f"{paths.line}{quote(owner, safe='')}-{session[:13]}"
+    return f"{paths.queue}{quote(owner, safe='')}-{session[:13]}"
 
 
 def stands_for(key: str, owner: str) -> bool:
-    """Return whether a place in line is that of an owner."""
+    """Return whether a queue entry is that of an owner."""
     return key.rpartition("/")[2][: -len("-12345678-1234")] == quote(owner, safe="")

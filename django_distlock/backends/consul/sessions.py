@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...core.clock import Clock
 from ...http import HttpError, Request
-from .calls import Api, ConsulError, Talk, ask, checked
+from .api import Api, ConsulError, Talk, ask, checked
 
 __all__ = ["Session", "Sessions"]
 

@@ -15,12 +15,12 @@ from ...core.values import Claim, Grant, LockInfo, Refusal
 from ...http import Http, HttpError, require_httptools
 from ..flows import FlowBackend, Operation
 from . import checks, errors, inspect, options
-from .asking import Asker
+from .algorithm import BATCH, Algorithm
+from .client import Client
+from .entries import QueueEntry
 from .errors import EtcdError
 from .leases import lifetime
-from .messages import Question
-from .places import Place
-from .steps import BATCH, Steps
+from .protocol import Question
 from .waiting import wait_turn
 
 __all__ = ["EtcdBackend"]
@@ -54,24 +54,26 @@ class EtcdBackend(FlowBackend):
         self.located = options.locate(alias, conf, self.opts)
         servers = self.located.endpoints
         http = Http(servers, tls=self.located.tls, waiting=WAITING)
-        self._asker = Asker(http, servers, self.opts.get("USER", ""), self.opts.get("PASSWORD", ""))
-        self._steps = Steps(self.located.root, lambda: self.clock())
+        self._client = Client(
+            http, servers, self.opts.get("USER", ""), self.opts.get("PASSWORD", "")
+        )
+        self._algorithm = Algorithm(self.located.root, lambda: self.clock())
 
     # -- operations ----------------------------------------------------------------------------
 
     def carry(self, request: Question | Step, ends: float) -> Flow[Any]:
         if isinstance(request, Question):
-            return (yield from self._asker.attempts(request, ends))
+            return (yield from self._client.attempts(request, ends))
         return (yield from super().carry(request, ends))
 
     def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
-        return self._steps.acquire(claim, wait=join)
+        return self._algorithm.acquire(claim, wait=join)
 
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
-        return self._steps.renew(claims)
+        return self._algorithm.renew(claims)
 
     def release_flow(self, claim: Claim) -> Operation[bool]:
-        return self._steps.release(claim)
+        return self._algorithm.release(claim)
 
     def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
         held = yield from self.holders_flow(name)
@@ -92,22 +94,22 @@ class EtcdBackend(FlowBackend):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in the line."""
-        return self._steps.places.get(claim.owner) is not None
+        """Return whether a claim that was refused queues."""
+        return self._algorithm.entries.get(claim.owner) is not None
 
     def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
         """Wait until the one ahead has gone."""
-        place = self._steps.places.get(claim.owner)
-        if place is None or not place.ahead:
+        entry = self._algorithm.entries.get(claim.owner)
+        if entry is None or not entry.ahead:
             return False
-        ends = self._until(claim, place, limit)
+        ends = self._until(claim, entry, limit)
         patience = self.command_timeout if left is None else self._patience(left)
-        return (yield from wait_turn(self._asker, place, lambda: ends - self.clock(), patience))
+        return (yield from wait_turn(self._client, entry, lambda: ends - self.clock(), patience))
 
-    def _until(self, claim: Claim, place: Place, limit: float) -> float:
+    def _until(self, claim: Claim, entry: QueueEntry, limit: float) -> float:
         """Return until when to wait: no longer than the lease has a whole ttl before it."""
         now = self.clock()
-        spare = place.lease.until - claim.ttl - now
+        spare = entry.lease.until - claim.ttl - now
         return now + min(limit, max(spare, LEAST_TURN))
 
     # -- for the layers above ----------------------------------------------------------------------
@@ -118,7 +120,7 @@ class EtcdBackend(FlowBackend):
         A lease is made for a quarter longer than the ttl, at most five seconds; the server raises
         what is shorter than its least, 2 s by default.
         """
-        return float(max(lifetime(ttl), self._steps.pool.least))
+        return float(max(lifetime(ttl), self._algorithm.pool.least))
 
     def is_passing(self, error: Exception) -> bool:
         """Return whether another member may answer in a moment."""
@@ -136,18 +138,18 @@ class EtcdBackend(FlowBackend):
 
     def close_idle(self) -> None:
         """Close the connections that are not in use."""
-        self._asker.http.close_idle()
+        self._client.http.close_idle()
 
     def close(self) -> None:
         super().close()
-        self._steps.places.stop_watching()
+        self._algorithm.entries.stop_watching()
         self.end_idle()
-        self._asker.http.close()
+        self._client.http.close()
 
     def end_idle(self) -> None:
         with suppress(*self.store_errors):  # what is left ends by itself
-            self.do(self._steps.pool.end, MIN_ATTEMPT_TIMEOUT)
+            self.do(self._algorithm.pool.end, MIN_ATTEMPT_TIMEOUT)
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._steps.begin_anew()
+        self._algorithm.begin_anew()

@@ -61,7 +61,7 @@ def error_of(answer: Answer) -> EtcdError:
     """Return the error that an answer is."""
     try:
         said = json.loads(answer.body.strip().rpartition(b"\n")[2])
-        if isinstance(said.get("error"), dict):  # a line of several
+        if isinstance(said.get("error"), dict):  # a queue of several
             said = said["error"]
         # Up to etcd 3.5 "error" beside "message", and "grpc_code" in lines; from 3.6 on neither.
         text = str(said["message"] if "message" in said else said["error"])

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from ...core.values import LockInfo, Note, noted
-from . import messages
-from .asking import Operation
-from .messages import Key, contenders, holders, key_of
+from ...core.values import HolderInfo, LockInfo, noted
+from . import protocol
+from .client import Operation
+from .protocol import Key, contenders, holders, key_of
 
 __all__ = ["look", "page"]
 
@@ -23,10 +23,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def look(root: str, digest: str) -> Operation[list[LockInfo]]:
     """Return who holds a lock."""
-    first, end = messages.whole_line(root, digest)
-    said = yield messages.page(first, end, 0)
-    for line in _lines(key_of(said), root):
-        return (yield from _infos(line, root, ENDS))
+    first, end = protocol.whole_queue(root, digest)
+    said = yield protocol.page(first, end, 0)
+    for queue in _queues(key_of(said), root):
+        return (yield from _infos(queue, root, ENDS))
     return []
 
 
@@ -40,38 +40,38 @@ def page(
     A line that is cut off at the end of a page is begun again with the next one, unless it is
     longer than a page, and then it is shown as far as it goes.
     """
-    first, end = messages.whole_line(root)
-    said = yield messages.page(after or first, end, PAGE, revision)
+    first, end = protocol.whole_queue(root)
+    said = yield protocol.page(after or first, end, PAGE, revision)
     revision = revision if revision != "0" else said["header"]["revision"]
-    lines = list(_lines(key_of(said), root))
+    queues = list(_queues(key_of(said), root))
     following = ""
     if said.get("more"):
-        last = lines[-1][0].under(root)[0]
-        if len(lines) > 1:
-            lines.pop()
-            following = messages.whole_line(root, last)[0]
+        last = queues[-1][0].under(root)[0]
+        if len(queues) > 1:
+            queues.pop()
+            following = protocol.whole_queue(root, last)[0]
         else:
-            following = messages.whole_line(root, last)[1]
-            whole = yield messages.page(*messages.whole_line(root, last), 0, revision)
-            lines = list(_lines(key_of(whole), root))
+            following = protocol.whole_queue(root, last)[1]
+            whole = yield protocol.page(*protocol.whole_queue(root, last), 0, revision)
+            queues = list(_queues(key_of(whole), root))
     shown: list[LockInfo] = []
-    for line in lines:
-        shown += yield from _infos(line, root, ends - len(shown))
+    for queue in queues:
+        shown += yield from _infos(queue, root, ends - len(shown))
     return shown, following, revision
 
 
-def _lines(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
+def _queues(keys: Iterable[Key], root: str) -> Iterator[list[Key]]:
     """Yield the keys of each lock in the order in which they were made."""
-    for _, line in groupby(keys, lambda key: key.under(root)[0]):
-        yield sorted(line, key=attrgetter("created"))
+    for _, queue in groupby(keys, lambda key: key.under(root)[0]):
+        yield sorted(queue, key=attrgetter("created"))
 
 
-def _infos(line: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
-    line = contenders(line)
-    sure = holders(line) if line else []
+def _infos(queue: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
+    queue = contenders(queue)
+    sure = holders(queue) if queue else []
     waiting = tuple(
-        Note.loads(each.record.note).holder
-        for each in line[len(sure) : len(sure) + SHOWN]
+        HolderInfo.loads(each.record.note).holder
+        for each in queue[len(sure) : len(sure) + SHOWN]
         if each.record
     )
     shown: list[LockInfo] = []
@@ -82,7 +82,7 @@ def _infos(line: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
             continue
         expires_at = None
         if len(shown) < ends:
-            said = yield messages.time_to_live(holder.lease)
+            said = yield protocol.time_to_live(holder.lease)
             expires_at = datetime.now(UTC) + timedelta(seconds=max(int(said.get("TTL", -1)), 0))
         shown.append(
             noted(
@@ -92,7 +92,7 @@ def _infos(line: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
                 slot=record.slot,
                 acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
                 expires_at=expires_at,
-                waiters=len(line) - len(sure),
+                waiters=len(queue) - len(sure),
                 owner=holder.under(root)[1],
                 waiting=waiting,
             )

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...core.threads import Mutex
-from . import messages
-from .asking import Operation
+from . import protocol
+from .client import Operation
 from .errors import NoSuchLeaseError
 
 __all__ = ["Lent", "Pool", "lifetime"]
@@ -95,7 +95,7 @@ class Pool:
             self._idle.clear()
         for lease in idle:
             with suppress(NoSuchLeaseError):
-                yield messages.revoke(lease.id)
+                yield protocol.revoke(lease.id)
 
     def __len__(self) -> int:
         with self._mutex:

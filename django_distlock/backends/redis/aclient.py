@@ -16,7 +16,7 @@ from ...core.loops import PerLoop
 from .client import EAGER, GROWTH, IDLE, STALE
 from .commands import Begin, Command, carried_out
 from .connection import AsyncConnection
-from .location import Place
+from .location import Target
 
 __all__ = ["AsyncClient", "AsyncNodeClient", "LoopConnections"]
 
@@ -46,8 +46,8 @@ class AsyncClient(Protocol):
 class LoopConnections:
     """The connections of one event loop, ``most`` at a time."""
 
-    def __init__(self, place: Place, limit: float, most: int) -> None:
-        self._place = place
+    def __init__(self, target: Target, limit: float, most: int) -> None:
+        self._target = target
         self._limit, self._most = limit, most
         self._open, self._grown = 0, 0.0
         self.idle: deque[AsyncConnection] = deque()
@@ -62,7 +62,7 @@ class LoopConnections:
         if busy and (connection := await self._returned_or_grown(limit)) is not None:
             return connection
         self._open += 1
-        return AsyncConnection(self._place, self._limit)
+        return AsyncConnection(self._target, self._limit)
 
     async def _returned_or_grown(self, limit: float) -> AsyncConnection | None:
         """Return a connection that was given back; None when one more may be opened."""
@@ -128,14 +128,14 @@ class LoopConnections:
 class AsyncNodeClient:
     """Connections to one Redis for each event loop."""
 
-    def __init__(self, place: Place, limit: float, most: int) -> None:
+    def __init__(self, target: Target, limit: float, most: int) -> None:
         from redis import exceptions
 
         self._cut_off, self._read_only = exceptions.ConnectionError, exceptions.ReadOnlyError
         self._overdue = exceptions.TimeoutError
         self._again = (self._cut_off, self._read_only, self._overdue)
-        self.place = place
-        self.loops = PerLoop(lambda: LoopConnections(place, limit, most))
+        self.target = target
+        self.loops = PerLoop(lambda: LoopConnections(target, limit, most))
 
     async def ask_packed(self, packed: bytes, limit: float, *, resend: bool = True) -> Any:
         """Ask one command that is packed already; raise the answer if it is an error."""

@@ -18,7 +18,7 @@ from .aclient import AsyncClient, AsyncNodeClient
 from .client import Client, NodeClient
 from .cluster import AsyncClusterClient, ClusterClient
 from .commands import Begin
-from .inspect import Looking
+from .inspect import Inspection
 from .location import locate, require_redis
 from .replicas import replicated
 from .scripts import Scripted
@@ -31,7 +31,7 @@ AT_ONCE = 32_000  # claims that are renewed in one round trip
 MAX_CONNECTIONS = 50  # of a process, and of each event loop, to one server
 
 
-class RedisBackend(Looking):
+class RedisBackend(Inspection):
     """Locks in Redis or Valkey, by scripts of one round trip, with a queue in the server.
 
     LOCATION is an alias of CACHES, by default ``"default"``, of django-redis or of Django's own
@@ -63,20 +63,20 @@ class RedisBackend(Looking):
 
         self._unknown, self._cut_off = kinds.NoScriptError, kinds.ConnectionError
         self.store_errors = (kinds.RedisError,)
-        self.located = place = locate(alias, conf.location, self.opts)
+        self.located = target = locate(alias, conf.location, self.opts)
         limit, most = self.command_timeout, self.opts.get("MAX_CONNECTIONS", MAX_CONNECTIONS)
-        self._clients: Client = (ClusterClient if place.nodes else NodeClient)(place, limit, most)
-        self._aclients: AsyncClient = (AsyncClusterClient if place.nodes else AsyncNodeClient)(
-            place, limit, most
+        self._clients: Client = (ClusterClient if target.nodes else NodeClient)(target, limit, most)
+        self._aclients: AsyncClient = (AsyncClusterClient if target.nodes else AsyncNodeClient)(
+            target, limit, most
         )
         self._way: Scripted | Watched
         self._scripted: Scripted | None = None
         if self.opts.get("SCRIPTING", True):
             self._way = self._scripted = Scripted(
-                place.base, conf.retention, one_server=not place.nodes
+                target.base, conf.retention, one_server=not target.nodes
             )
         else:
-            self._way = Watched(place.base, conf.retention)
+            self._way = Watched(target.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
         self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
         # With one server and scripts a primitive is a single command.
@@ -84,8 +84,8 @@ class RedisBackend(Looking):
         node, anode = self._clients, self._aclients
         if self._scripted and isinstance(node, NodeClient) and isinstance(anode, AsyncNodeClient):
             self._direct = self._scripted, node, anode
-        self._mailboxes = Mailboxes(self._mailbox, place.base)
-        self._loops = PerLoop(lambda: LoopMailboxes(self._loop_mailbox, place.base))
+        self._mailboxes = Mailboxes(self._mailbox, target.base)
+        self._loops = PerLoop(lambda: LoopMailboxes(self._loop_mailbox, target.base))
         self._queued: dict[str, float] = {}  # owners that stand in the queue, and since when
 
     def _mailbox(self, home: bytes) -> ThreadMailbox:

@@ -9,37 +9,37 @@ from django.core.checks import CheckMessage
 
 from ...core import checking
 from .client import Client
-from .location import Place, caches_beside
+from .location import Target, caches_beside
 
 __all__ = ["LIMIT", "check_deploy", "check_ignored", "info"]
 
 LIMIT = 2.0  # seconds that a check waits for the server
 
 
-def check_ignored(alias: str, places: Iterable[Place]) -> list[CheckMessage]:
+def check_ignored(alias: str, targets: Iterable[Target]) -> list[CheckMessage]:
     """Return a warning for arguments of URLs that mean nothing to locks."""
     return [
         checking.warning(
-            f"DISTLOCKS[{alias!r}]: {place.shown} has arguments that locks do not heed: "
-            f"{', '.join(place.ignored)}.",
+            f"DISTLOCKS[{alias!r}]: {target.shown} has arguments that locks do not heed: "
+            f"{', '.join(target.ignored)}.",
             hint="Leave them out. How long a command may take is COMMAND_TIMEOUT in OPTIONS; how "
             "many connections there may be, MAX_CONNECTIONS.",
             id="distlock.W015",
         )
-        for place in places
-        if place.ignored
+        for target in targets
+        if target.ignored
     ]
 
 
-def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]:
+def check_deploy(alias: str, target: Target, client: Client) -> list[CheckMessage]:
     """Return the messages for production."""
     from redis.exceptions import RedisError
 
-    where = f"DISTLOCKS[{alias!r}]: {place.shown}"
-    found = _beside_caches(alias, place)
+    where = f"DISTLOCKS[{alias!r}]: {target.shown}"
+    found = _beside_caches(alias, target)
     try:
         for node in client.nodes(LIMIT):
-            where = f"DISTLOCKS[{alias!r}]: {node.place.shown}"
+            where = f"DISTLOCKS[{alias!r}]: {node.target.shown}"
             found += _judged(where, {**info(node, "memory"), **info(node, "replication")})
     except RedisError as error:
         found.append(
@@ -52,14 +52,14 @@ def check_deploy(alias: str, place: Place, client: Client) -> list[CheckMessage]
     return found
 
 
-def _beside_caches(alias: str, place: Place) -> list[CheckMessage]:
+def _beside_caches(alias: str, target: Target) -> list[CheckMessage]:
     """Return a warning when a cache is in the database of the locks."""
-    names = caches_beside(place)
+    names = caches_beside(target)
     if not names:
         return []
     return [
         checking.warning(
-            f"DISTLOCKS[{alias!r}]: {place.shown} has its locks in the database of the cache "
+            f"DISTLOCKS[{alias!r}]: {target.shown} has its locks in the database of the cache "
             f"{', '.join(map(repr, names))}, whose clear() deletes them all.",
             hint="Give the locks a database of their own, by a URL or another alias of CACHES; "
             "silence this if no program clears that cache.",

@@ -16,11 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 from ...core import flow
 from ...core.fork import after_fork, park
-from ...core.threads import Place as Room
-from ...core.threads import Places
+from ...core.threads import Permit, Permits
 from .commands import Begin, Command, carried_out
 from .connection import Connection
-from .location import Place
+from .location import Target
 
 __all__ = ["EAGER", "GROWTH", "IDLE", "STALE", "Client", "NodeClient"]
 
@@ -64,20 +63,20 @@ class Client(Protocol):
 class NodeClient:
     """Connections to one Redis, ``most`` at a time, each lent to one thread at a time."""
 
-    def __init__(self, place: Place, limit: float, most: int) -> None:
+    def __init__(self, target: Target, limit: float, most: int) -> None:
         from redis import exceptions
 
         self._cut_off, self._read_only = exceptions.ConnectionError, exceptions.ReadOnlyError
         self._overdue = exceptions.TimeoutError
         self._again = (self._cut_off, self._read_only, self._overdue)
-        self.place = place
+        self.target = target
         self._limit, self._most = limit, most
         self._reset()
         after_fork(self._forget_parent)
 
     def _reset(self) -> None:
-        self._idle: deque[tuple[Connection, Room]] = deque()
-        self._rooms = Places(self._most)
+        self._idle: deque[tuple[Connection, Permit]] = deque()
+        self._permits = Permits(self._most)
         self._gates: deque[threading.Lock] = deque()
         self._grown = 0.0
         self._closed = False
@@ -86,25 +85,25 @@ class NodeClient:
         park(self._idle)
         self._reset()
 
-    def lend(self, limit: float) -> tuple[Connection, Room]:
+    def lend(self, limit: float) -> tuple[Connection, Permit]:
         """Return a connection for exclusive use until it is given back: the one used last."""
         try:
             return self._idle.pop()
         except IndexError:
             pass
-        if len(self._rooms) < EAGER and (room := self._rooms.take()) is not None:
-            return Connection(self.place, self._limit), room
+        if len(self._permits) < EAGER and (permit := self._permits.take()) is not None:
+            return Connection(self.target, self._limit), permit
         began = monotonic()
         while (left := began + limit - monotonic()) > 0:
             if (lent := self._returned(min(left, GROWTH))) is not None:
                 return lent
             now = monotonic()
-            if now - self._grown >= GROWTH and (room := self._rooms.take()) is not None:
+            if now - self._grown >= GROWTH and (permit := self._permits.take()) is not None:
                 self._grown = now
-                return Connection(self.place, self._limit), room
+                return Connection(self.target, self._limit), permit
         raise self._overdue(f"all {self._most} connections (MAX_CONNECTIONS) were in use")
 
-    def _returned(self, seconds: float) -> tuple[Connection, Room] | None:
+    def _returned(self, seconds: float) -> tuple[Connection, Permit] | None:
         """Wait for a connection to be given back."""
         gate = threading.Lock()
         gate.acquire()
@@ -122,11 +121,11 @@ class NodeClient:
                 return self._idle.pop()
         return None
 
-    def give_back(self, lent: tuple[Connection, Room]) -> None:
+    def give_back(self, lent: tuple[Connection, Permit]) -> None:
         """Let others have a connection."""
         if self._closed:
             lent[0].drop()
-            self._rooms.release(lent[1])
+            self._permits.release(lent[1])
             return
         self._idle.append(lent)
         if self._gates:
@@ -137,9 +136,9 @@ class NodeClient:
             if self._idle[0][0].idle_for() > IDLE:
                 self._end(self._idle.popleft())
 
-    def _end(self, lent: tuple[Connection, Room]) -> None:
+    def _end(self, lent: tuple[Connection, Permit]) -> None:
         lent[0].drop()
-        self._rooms.release(lent[1])
+        self._permits.release(lent[1])
 
     def ask(self, command: Command | bytes, limit: float, *, resend: bool = True) -> Any:
         return self._carry(Connection.ask, command, limit, resend)

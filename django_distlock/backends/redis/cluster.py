@@ -17,7 +17,7 @@ from ...core.threads import Mutex
 from .aclient import AsyncNodeClient
 from .client import NodeClient
 from .commands import Begin, Command, carried_out, one, several
-from .location import Place
+from .location import Target
 
 __all__ = ["AsyncClusterClient", "ClusterClient", "Slots"]
 
@@ -147,17 +147,17 @@ def _range(answer: Any, asked: str) -> Owned:
 class ClusterClient:
     """Wires to each node."""
 
-    def __init__(self, place: Place, limit: float, most: int) -> None:
-        self.place = place
+    def __init__(self, target: Target, limit: float, most: int) -> None:
+        self.target = target
         self._limit, self._most = limit, most
         self._mutex = Mutex()
         self._nodes: dict[Address, NodeClient] = {}
-        self._slots = Slots(place.nodes)
+        self._slots = Slots(target.nodes)
 
     def _node(self, address: Address) -> NodeClient:
         client = self._nodes.get(address)
         if client is None:
-            made = NodeClient(_at(self.place, address), self._limit, self._most)
+            made = NodeClient(_at(self.target, address), self._limit, self._most)
             with self._mutex:
                 client = self._nodes.setdefault(address, made)
         return client
@@ -188,7 +188,7 @@ class ClusterClient:
         if (address := self._slots.owner_of(key)) is None:
             self.ask_all([("EXISTS", key)], limit)  # after which it is known
             address = self._slots.owner_of(key)
-        return self._node(address or self.place.nodes[0])
+        return self._node(address or self.target.nodes[0])
 
     def nodes(self, limit: float) -> list[NodeClient]:
         self.ask(("INFO", b"server"), limit)  # after which it is known who has which slots
@@ -206,16 +206,16 @@ class ClusterClient:
 class AsyncClusterClient:
     """Wires for each event loop and node."""
 
-    def __init__(self, place: Place, limit: float, most: int) -> None:
-        self.place = place
+    def __init__(self, target: Target, limit: float, most: int) -> None:
+        self.target = target
         self._limit, self._most = limit, most
         self._nodes: dict[Address, AsyncNodeClient] = {}
-        self._slots = Slots(place.nodes)
+        self._slots = Slots(target.nodes)
 
     def _node(self, address: Address) -> AsyncNodeClient:
         client = self._nodes.get(address)
         if client is None:
-            made = AsyncNodeClient(_at(self.place, address), self._limit, self._most)
+            made = AsyncNodeClient(_at(self.target, address), self._limit, self._most)
             client = self._nodes.setdefault(address, made)
         return client
 
@@ -242,7 +242,7 @@ class AsyncClusterClient:
         if (address := self._slots.owner_of(key)) is None:
             await self.ask_all([("EXISTS", key)], limit)  # after which it is known
             address = self._slots.owner_of(key)
-        return self._node(address or self.place.nodes[0])
+        return self._node(address or self.target.nodes[0])
 
     def close_idle(self) -> None:
         for client in list(self._nodes.values()):
@@ -253,8 +253,8 @@ class AsyncClusterClient:
             client.close()
 
 
-def _at(place: Place, address: Address) -> Place:
+def _at(target: Target, address: Address) -> Target:
     """Return the place of one node."""
     host, port = address
-    facts = {**place.facts, "host": host, "port": port}
-    return replace(place, shown=f"redis://{host}:{port}/0", facts=facts, nodes=())
+    facts = {**target.facts, "host": host, "port": port}
+    return replace(target, shown=f"redis://{host}:{port}/0", facts=facts, nodes=())

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from .commands import Command, packer
-from .location import Place
+from .location import Target
 
 __all__ = ["FRESH", "AsyncConnection", "Connection"]
 
@@ -53,12 +53,12 @@ class _Kept:
 class Connection(_Kept):
     """One connection to one Redis, used by one thread at a time."""
 
-    def __init__(self, place: Place, limit: float) -> None:
+    def __init__(self, target: Target, limit: float) -> None:
         from redis import exceptions
 
-        self._place = place
+        self._target = target
         self._said, self._failed = exceptions.ResponseError, exceptions.RedisError
-        self._redis = place.connection(limit)
+        self._redis = target.connection(limit)
         self.pack = packer(self._redis)
         self._limit = limit
         self._used = 0.0
@@ -127,7 +127,7 @@ class Connection(_Kept):
         """Connect."""
         self._limit = limit
         self._redis.socket_timeout = self._redis.socket_connect_timeout = limit
-        self._place.direct(self._redis, limit)
+        self._target.direct(self._redis, limit)
         self._redis.connect()
 
     def limit_to(self, limit: float) -> None:
@@ -145,7 +145,7 @@ class Connection(_Kept):
         try:
             return self._redis.read_response()
         except self._said as error:
-            if self._place.was_demoted(error):
+            if self._target.was_demoted(error):
                 self.drop()
             return error
 
@@ -161,13 +161,13 @@ class AsyncConnection(_Kept):
     to call `end`, which raises the cancellation.
     """
 
-    def __init__(self, place: Place, limit: float) -> None:
+    def __init__(self, target: Target, limit: float) -> None:
         from redis import exceptions
 
-        self._place, self._limit = place, limit
+        self._target, self._limit = target, limit
         self._said, self._overdue = exceptions.ResponseError, exceptions.TimeoutError
         self._cut_off = exceptions.ConnectionError
-        self._redis = place.aconnection(limit)
+        self._redis = target.aconnection(limit)
         self.pack = packer(self._redis)
         self._used = 0.0
         self._loop = asyncio.get_running_loop()
@@ -225,7 +225,7 @@ class AsyncConnection(_Kept):
     async def open(self, limit: float) -> None:
         """Connect."""
         async with asyncio.timeout(limit):
-            await self._place.adirect(self._redis, self._limit)
+            await self._target.adirect(self._redis, self._limit)
             await self._redis.connect()
 
     async def write(self, packed: bytes) -> None:
@@ -250,7 +250,7 @@ class AsyncConnection(_Kept):
             try:
                 return await self._redis.read_response(disconnect_on_error=False)
             except self._said as error:
-                if self._place.was_demoted(error):
+                if self._target.was_demoted(error):
                     await self.drop()
                 return error
             except asyncio.CancelledError as error:

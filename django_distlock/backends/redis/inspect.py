@@ -9,18 +9,18 @@ from functools import partial
 from typing import Any
 
 from ...core.names import key_of, unreadable
-from ...core.values import Cleaned, CleanPolicy, LockInfo, Note, noted
+from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, noted
 from ..base import BaseLockBackend
 from .aclient import AsyncClient
 from .client import Client
 from .commands import Begin, Command, Talk
 from .keys import TAGS, digest_of, index_of
-from .location import Place
+from .location import Target
 from .records import Record, read
 from .scripts import Scripted, ms
 from .transactions import Watched
 
-__all__ = ["Looking", "Seen", "look", "members", "some_members"]
+__all__ = ["Inspection", "Seen", "look", "members", "some_members"]
 
 BATCH = 500  # names a round trip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ class Seen:
             return [self._info(record, self.left, None)]
         members = record.members.living(self.now) if self.left > 0 else record.members
         # Of one whose turn has come, and who has not said more yet.
-        kind = Note(shared=not members.limit, limit=members.limit or None).dumps()
+        kind = HolderInfo(shared=not members.limit, limit=members.limit or None).dumps()
         return [
             self._info(
                 replace(record, owner=each.owner, token=each.token, note=each.note or kind),
@@ -150,10 +150,10 @@ def _sound(answers: list[Any]) -> list[Any]:
     return answers
 
 
-class Looking(BaseLockBackend):
+class Inspection(BaseLockBackend):
     """The part of the redis backend that looks at locks."""
 
-    located: Place
+    located: Target
     _clients: Client
     _aclients: AsyncClient
     _way: Scripted | Watched
@@ -233,9 +233,9 @@ class Looking(BaseLockBackend):
             looked_at += len(digests)
             removed += len(idle) if policy.dry_run else self._forget(tag, idle, older)
         tag, following, _ = pages[-1]
-        place = f"{tag}:{following}" if following else f"{tag + 1}:0"
+        target = f"{tag}:{following}" if following else f"{tag + 1}:0"
         over = not following and tag + 1 == TAGS
-        return Cleaned(removed=removed, seen=looked_at, cursor=None if over else place)
+        return Cleaned(removed=removed, seen=looked_at, cursor=None if over else target)
 
     def _forget(self, tag: int, digests: Sequence[bytes], older: int) -> int:
         if not digests:

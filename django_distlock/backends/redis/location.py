@@ -16,7 +16,7 @@ from django.core.cache.backends.base import InvalidCacheBackendError
 
 from ...exceptions import InvalidLockBackendError
 
-__all__ = ["PROTOCOL", "Place", "caches_beside", "locate", "locate_all", "require_redis"]
+__all__ = ["PROTOCOL", "Target", "caches_beside", "locate", "locate_all", "require_redis"]
 
 PROTOCOL = "distlock:1"
 """What every key begins with: the number is that of how the keys are read and written."""
@@ -55,7 +55,7 @@ def require_redis(alias: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """One Redis, or one cluster of it.
 
     ``shown`` is its address for people, without a password, and ``base`` what its keys begin with.
@@ -162,7 +162,7 @@ def _manager(kind: Any, retry: Any, hosts: Any, how: Mapping[str, Any], limit: f
     return kind(hosts, sentinel_kwargs={**limits, **how})
 
 
-def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
+def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Target:
     """Return where LOCATION is: an alias of CACHES (by default ``"default"``) or a URL.
 
     ``options`` are the judged OPTIONS: ``CLUSTER``, ``SENTINELS``, ``SENTINEL_KWARGS`` and
@@ -171,7 +171,7 @@ def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
     return _connected(alias, _locate(alias, location, options), options)
 
 
-def _connected(alias: str, place: Place, options: Mapping[str, Any]) -> Place:
+def _connected(alias: str, target: Target, options: Mapping[str, Any]) -> Target:
     """Return a place whose connections are made with what CONNECTION has."""
     given = options.get("CONNECTION", {})
     where = f"DISTLOCKS[{alias!r}]['OPTIONS']['CONNECTION']"
@@ -181,18 +181,18 @@ def _connected(alias: str, place: Place, options: Mapping[str, Any]) -> Place:
             "username, password, client_name, socket_keepalive, socket_keepalive_options and "
             "ssl_..., as redis-py's connections know them."
         )
-    facts = dict(place.facts)
+    facts = dict(target.facts)
     if "credential_provider" in given:  # redis-py takes either
         facts = {key: v for key, v in facts.items() if key not in ("username", "password")}
     facts.update(given)
-    if place.kind != "tls" and any(key.startswith("ssl_") for key in facts):
+    if target.kind != "tls" and any(key.startswith("ssl_") for key in facts):
         raise InvalidLockBackendError(
-            f"{where}, or the URL: ssl_... needs TLS, and {place.shown} has none: write rediss://."
+            f"{where}, or the URL: ssl_... needs TLS, and {target.shown} has none: write rediss://."
         )
-    return replace(place, facts=facts)
+    return replace(target, facts=facts)
 
 
-def _locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
+def _locate(alias: str, location: Any, options: Mapping[str, Any]) -> Target:
     where = f"DISTLOCKS[{alias!r}]['LOCATION']"
     if options.get("CLUSTER"):
         return _cluster(where, location)
@@ -204,21 +204,21 @@ def _locate(alias: str, location: Any, options: Mapping[str, Any]) -> Place:
         )
     if "://" not in location:
         return _of_cache(where, location)
-    place = _of_url(where, location)
+    target = _of_url(where, location)
     if hosts := options.get("SENTINELS"):
-        service = place.facts.get("host")
+        service = target.facts.get("host")
         if not service:
             raise InvalidLockBackendError(
                 f"{where}: with SENTINELS the host of the URL is the name of the service, as in "
                 "'redis://mymaster/0'."
             )
-        facts = {key: value for key, value in place.facts.items() if key not in ("host", "port")}
+        facts = {key: value for key, value in target.facts.items() if key not in ("host", "port")}
         how = options.get("SENTINEL_KWARGS", {})
-        return replace(place, facts=facts, sentinel=(tuple(hosts), service, how))
-    return place
+        return replace(target, facts=facts, sentinel=(tuple(hosts), service, how))
+    return target
 
 
-def locate_all(alias: str, location: Any, options: Mapping[str, Any]) -> list[Place]:
+def locate_all(alias: str, location: Any, options: Mapping[str, Any]) -> list[Target]:
     """Return where each of a list of URLs, or of aliases of CACHES, is."""
     where = f"DISTLOCKS[{alias!r}]['LOCATION']"
     if not isinstance(location, list | tuple) or not location:
@@ -226,19 +226,19 @@ def locate_all(alias: str, location: Any, options: Mapping[str, Any]) -> list[Pl
             f"{where} is a list of URLs such as 'redis://one:6379/0', or of aliases of CACHES, not "
             f"{type(location).__name__}."
         )
-    places = []
+    targets = []
     for each in location:
         if not isinstance(each, str):
             raise InvalidLockBackendError(
                 f"{where} names a server by a URL or an alias of CACHES, not by "
                 f"{type(each).__name__}."
             )
-        place = _of_url(where, each) if "://" in each else _of_cache(where, each)
-        places.append(_connected(alias, place, options))
-    return places
+        target = _of_url(where, each) if "://" in each else _of_cache(where, each)
+        targets.append(_connected(alias, target, options))
+    return targets
 
 
-def _of_url(where: str, url: str) -> Place:
+def _of_url(where: str, url: str) -> Target:
     from redis import connection
 
     driver: Any = connection  # of which parts are untyped
@@ -263,7 +263,7 @@ def _of_url(where: str, url: str) -> Place:
         raise InvalidLockBackendError(f"{where}: {shown!r} names no socket file.")
     kind = {"rediss": "tls", "unix": "unix"}.get(scheme, "tcp")
     facts = {key: value for key, value in given.items() if _is_kept(key)}
-    return Place(shown, PROTOCOL, facts, kind, ignored=ignored)
+    return Target(shown, PROTOCOL, facts, kind, ignored=ignored)
 
 
 def _is_kept(key: str) -> bool:
@@ -280,32 +280,32 @@ def _without_password(url: str) -> str:
     return f"{parts.scheme}://{user}{at}{host}{parts.path}"
 
 
-def _cluster(where: str, location: Any) -> Place:
+def _cluster(where: str, location: Any) -> Target:
     urls = [location] if isinstance(location, str) else location
     if not isinstance(urls, list | tuple) or not urls:
         raise InvalidLockBackendError(
             f"{where}: with CLUSTER it is the URL of a node, or a list of such URLs."
         )
-    places = []
+    targets = []
     for url in urls:
         if not isinstance(url, str) or "://" not in url:
             raise InvalidLockBackendError(f"{where}: {url!r} is no URL of a node of the cluster.")
-        places.append(_of_url(where, url))
-    if any(place.kind == "unix" or place.facts.get("db") for place in places):
+        targets.append(_of_url(where, url))
+    if any(target.kind == "unix" or target.facts.get("db") for target in targets):
         raise InvalidLockBackendError(
             f"{where}: a cluster has neither socket files nor databases other than 0."
         )
     nodes = tuple(
-        (str(place.facts.get("host", "localhost")), int(place.facts.get("port", 6379)))
-        for place in places
+        (str(target.facts.get("host", "localhost")), int(target.facts.get("port", 6379)))
+        for target in targets
     )
-    shown = ", ".join(place.shown for place in places)
-    others = {key: v for key, v in places[0].facts.items() if key not in ("host", "port", "db")}
-    ignored = tuple(dict.fromkeys(each for place in places for each in place.ignored))
-    return Place(shown, PROTOCOL, others, places[0].kind, nodes=nodes, ignored=ignored)
+    shown = ", ".join(target.shown for target in targets)
+    others = {key: v for key, v in targets[0].facts.items() if key not in ("host", "port", "db")}
+    ignored = tuple(dict.fromkeys(each for target in targets for each in target.ignored))
+    return Target(shown, PROTOCOL, others, targets[0].kind, nodes=nodes, ignored=ignored)
 
 
-def _of_cache(where: str, location: str) -> Place:
+def _of_cache(where: str, location: str) -> Target:
     """Take over how a cache connects, and its KEY_PREFIX and VERSION."""
     try:
         cache: Any = caches[location]
@@ -330,7 +330,7 @@ def _of_cache(where: str, location: str) -> Place:
     shown = f"CACHES[{location!r}]"
     manager = getattr(pool, "sentinel_manager", None)
     if manager is None:
-        return Place(shown, base, given, kind)
+        return Target(shown, base, given, kind)
     hosts = tuple(
         (
             each.connection_pool.connection_kwargs["host"],
@@ -339,23 +339,23 @@ def _of_cache(where: str, location: str) -> Place:
         for each in manager.sentinels
     )
     how = dict(manager.sentinel_kwargs)
-    return Place(shown, base, given, kind, (hosts, pool.service_name, how))
+    return Target(shown, base, given, kind, (hosts, pool.service_name, how))
 
 
-def caches_beside(place: Place) -> list[str]:
+def caches_beside(target: Target) -> list[str]:
     """Return the aliases of CACHES in the database of a place, but for one that it alone names.
 
     An alias other than ``"default"`` that is the LOCATION itself may be there for locks alone.
     """
-    if place.nodes:
+    if target.nodes:
         return []  # no cache is on a cluster as a whole
     found = []
     for alias in caches.settings:
-        if alias != "default" and place.shown == f"CACHES[{alias!r}]":
+        if alias != "default" and target.shown == f"CACHES[{alias!r}]":
             continue
         with suppress(InvalidLockBackendError):  # a cache elsewhere
             cache = _of_cache("", alias)
-            if (cache.server, cache.database) == (place.server, place.database):
+            if (cache.server, cache.database) == (target.server, target.database):
                 found.append(alias)
     return found
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ...core.clock import Clock
 from ...core.fork import after_fork
-from ...core.threads import Event, Mutex, Places
+from ...core.threads import Event, Mutex, Permits
 from ...core.values import Claim, Grant, Refusal
 from .aclient import AsyncClient
 from .client import Client
@@ -240,7 +240,7 @@ class ThreadMailbox(Mailbox):
     ) -> None:
         super().__init__(way, home, clock, along=along)
         self._client = client
-        self._chair = Places(1)
+        self._chair = Permits(1)
         self._reader: weakref.ref[Waiter] | None = None
 
     def wait(self, claim: Claim, since: float, limit: float, patience: float) -> Answer:

@@ -18,12 +18,12 @@ from ..base import BaseLockBackend, positive
 from ..redis.checks import check_ignored
 from ..redis.location import PROTOCOL, locate_all, require_redis
 from ..redis.options import CONNECTION
-from . import checks, inspect, rounds, waiting
-from .aring import AsyncRings
-from .asking import Operation, QuorumError
+from . import algorithm, checks, inspect, waiting
+from .algorithm import Names
+from .async_pool import AsyncNodePool
 from .nodes import Cluster, Node
-from .ring import Rings
-from .rounds import Names
+from .pool import NodePool
+from .rounds import Operation, QuorumError
 
 __all__ = ["RedlockBackend"]
 
@@ -56,31 +56,31 @@ class RedlockBackend(BaseLockBackend):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         require_redis(alias)
-        places = locate_all(alias, conf.location, self.opts)
+        targets = locate_all(alias, conf.location, self.opts)
         where = f"DISTLOCKS[{alias!r}]['LOCATION']"
-        if len(places) < 3 or len(places) % 2 == 0:
+        if len(targets) < 3 or len(targets) % 2 == 0:
             raise InvalidLockBackendError(
-                f"{where} names {len(places)} servers: a majority needs three, five or another odd "
+                f"{where} names {len(targets)} servers: a quorum needs three, five or another odd "
                 "number of them. With one server use django_distlock.backends.redis.RedisBackend."
             )
         seen: dict[Hashable, str] = {}
-        for place in places:
-            server = place.server
+        for target in targets:
+            server = target.server
             if server in seen:
                 raise InvalidLockBackendError(
-                    f"{where} names one server twice: {seen[server]} and {place.shown}. Its "
+                    f"{where} names one server twice: {seen[server]} and {target.shown}. Its "
                     "failure would cost two votes; name independent servers."
                 )
-            seen[server] = place.shown
-        nodes = [Node(number, place) for number, place in enumerate(places)]
+            seen[server] = target.shown
+        nodes = [Node(number, target) for number, target in enumerate(targets)]
         self.cluster = Cluster(alias, nodes, self.command_timeout)
         self._names = Names(PROTOCOL, round(conf.retention * 1000))
-        self._rings = Rings(self.cluster, self.command_timeout)
-        self._arings = AsyncRings(self.cluster, self.command_timeout)
+        self._pool = NodePool(self.cluster, self.command_timeout)
+        self._async_pool = AsyncNodePool(self.cluster, self.command_timeout)
         # The nodes' clocks, less ours: what lets all draw the same token.
         self._ahead: float | None = None
         self._contended = waiting.Contended()
-        self._crowd = waiting.Crowd()
+        self._local_waiters = waiting.LocalWaiters()
 
     # -- operations: what is done, whoever carries it out -----------------------------------------
 
@@ -99,7 +99,7 @@ class RedlockBackend(BaseLockBackend):
         sent = time.monotonic() * 1e6
         proposal = 0 if self._ahead is None else round(sent + self._ahead)
         patience = self._limit(claim.ttl, max(limit, MIN_ATTEMPT_TIMEOUT))
-        answer = yield from rounds.acquire(
+        answer = yield from algorithm.acquire(
             self._names, claim, proposal, patience, self.cluster.shown, join=limit > 0
         )
         if isinstance(answer, Grant) and answer.fencing_token != proposal:
@@ -110,11 +110,11 @@ class RedlockBackend(BaseLockBackend):
 
     def _renew(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         limit = self._limit(min(claim.ttl for claim in claims))
-        return rounds.renew(self._names, claims, limit, self.cluster.shown)
+        return algorithm.renew(self._names, claims, limit, self.cluster.shown)
 
     def _release(self, claim: Claim) -> Operation[bool]:
         limit = self._limit(claim.ttl)
-        freed = yield from rounds.release(self._names, claim, limit, self.cluster.shown)
+        freed = yield from algorithm.release(self._names, claim, limit, self.cluster.shown)
         if freed.waited_for:
             self._contended.add(claim.key)
         return freed.ours
@@ -129,46 +129,46 @@ class RedlockBackend(BaseLockBackend):
     # -- primitives -------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        return self._rings.run(self._acquire(claim, limit))
+        return self._pool.run(self._acquire(claim, limit))
 
     async def atry_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        return await self._arings.run(self._acquire(claim, limit))
+        return await self._async_pool.run(self._acquire(claim, limit))
 
     def renew(self, claim: Claim) -> bool:
         return self.renew_many([claim])[0]
 
     async def arenew(self, claim: Claim) -> bool:
-        return (await self._arings.run(self._renew([claim])))[0]
+        return (await self._async_pool.run(self._renew([claim])))[0]
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         done: list[bool] = []
         for start in range(0, len(claims), BATCH):
-            done += self._rings.run(self._renew(claims[start : start + BATCH]))
+            done += self._pool.run(self._renew(claims[start : start + BATCH]))
         return done
 
     async def arenew_many(self, claims: Sequence[Claim]) -> list[bool]:
         done: list[bool] = []
         for start in range(0, len(claims), BATCH):
-            done += await self._arings.run(self._renew(claims[start : start + BATCH]))
+            done += await self._async_pool.run(self._renew(claims[start : start + BATCH]))
         return done
 
     def release(self, claim: Claim) -> bool:
-        return self._rings.run(self._release(claim))
+        return self._pool.run(self._release(claim))
 
     async def arelease(self, claim: Claim) -> bool:
-        return await self._arings.run(self._release(claim))
+        return await self._async_pool.run(self._release(claim))
 
     def inspect(self, name: str) -> LockInfo | None:
-        return self._rings.run(self._look(name))
+        return self._pool.run(self._look(name))
 
     async def ainspect(self, name: str) -> LockInfo | None:
-        return await self._arings.run(self._look(name))
+        return await self._async_pool.run(self._look(name))
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         after: str = "-"
         while after:
             operation = inspect.page(self._names, after, self.command_timeout, self.cluster.shown)
-            after, found = self._rings.run(operation)
+            after, found = self._pool.run(operation)
             for key, info in found:
                 # The servers may be those of aliases with other PREFIXes: the digest tells whose.
                 ours = self._names.lock(key_of(self.conf.prefix, info.name))
@@ -176,10 +176,10 @@ class RedlockBackend(BaseLockBackend):
                     yield info
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
-        return self._rings.run(self._sweep(policy, cursor))
+        return self._pool.run(self._sweep(policy, cursor))
 
     async def aclean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
-        return await self._arings.run(self._sweep(policy, cursor))
+        return await self._async_pool.run(self._sweep(policy, cursor))
 
     # -- waiting ----------------------------------------------------------------------------------
 
@@ -192,16 +192,16 @@ class RedlockBackend(BaseLockBackend):
         if self._contended.take(claim.key):
             time.sleep(min(limit, waiting.MAKE_WAY))
             return True
-        with self._crowd.joined(claim.key) as count:
-            return self._rings.wait(waiting.turn(self._names.lock(claim.key), limit, left, count))
+        with self._local_waiters.joined(claim.key) as count:
+            return self._pool.wait(waiting.turn(self._names.lock(claim.key), limit, left, count))
 
     async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
         if self._contended.take(claim.key):
             await asyncio.sleep(min(limit, waiting.MAKE_WAY))
             return True
-        with self._crowd.joined(claim.key) as count:
+        with self._local_waiters.joined(claim.key) as count:
             turn = waiting.turn(self._names.lock(claim.key), limit, left, count)
-            return await self._arings.wait(turn)
+            return await self._async_pool.wait(turn)
 
     # -- for the layers above ---------------------------------------------------------------------
 
@@ -209,28 +209,28 @@ class RedlockBackend(BaseLockBackend):
         return "Look at the servers that did not answer; a majority of them has to"
 
     def check(self) -> list[CheckMessage]:
-        return check_ignored(self.alias, [node.place for node in self.cluster.nodes])
+        return check_ignored(self.alias, [node.target for node in self.cluster.nodes])
 
     def check_deploy(self) -> list[CheckMessage]:
-        return checks.check_deploy(self.alias, [node.place for node in self.cluster.nodes])
+        return checks.check_deploy(self.alias, [node.target for node in self.cluster.nodes])
 
     def cleaned_with(self) -> Hashable:
-        places = [node.place for node in self.cluster.nodes]
-        return ("redlock", frozenset((each.server, each.facts.get("db") or 0) for each in places))
+        targets = [node.target for node in self.cluster.nodes]
+        return ("redlock", frozenset((each.server, each.facts.get("db") or 0) for each in targets))
 
     def close_idle(self) -> None:
         """Close the connections that no thread or task uses now."""
-        self._rings.close_idle()
-        self._arings.close_idle()
+        self._pool.close_idle()
+        self._async_pool.close_idle()
 
     def close(self) -> None:
         super().close()
         self.cluster.close()
-        self._rings.close()
-        self._arings.close()
+        self._pool.close()
+        self._async_pool.close()
 
     def forget_parent(self) -> None:
         super().forget_parent()
-        self._crowd = waiting.Crowd()
+        self._local_waiters = waiting.LocalWaiters()
         self.cluster.forget_parent()
-        self._rings.forget_parent()
+        self._pool.forget_parent()

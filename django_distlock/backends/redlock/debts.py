@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ...core.threads import Mutex
-from .asking import Answers, NotAskedError, Round
+from .rounds import Answers, NotAskedError, Round
 
 __all__ = ["Debts", "Words"]
 

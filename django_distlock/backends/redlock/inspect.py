@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from ...core.values import Cleaned, CleanPolicy, LockInfo, Note
-from .asking import Answer, Answers, Operation, QuorumError, Round
-from .rounds import Names, each_vote, report
+from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo
+from .algorithm import Names, each_vote, report
+from .rounds import Answer, Answers, Operation, QuorumError, Round
 from .scripts import Value, script
 from .votes import Tally, Verdict, holder_of, quorum
 
@@ -27,7 +27,7 @@ class QuorumInfo(LockInfo):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class NodeView:
     """What one node shows of a held lock: the ms left, the node's clock, and the value."""
 
     left: int
@@ -46,11 +46,11 @@ def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation
 
     answers = yield Round(script("look"), [(names.lock(key),)], limit, decided, keys=1)
     _need_quorum(answers, node)
-    sights = {node[i]: seen for i, each in enumerate(answers) if (seen := _sight(each))}
+    views = {node[i]: seen for i, each in enumerate(answers) if (seen := _view(each))}
     votes = each_vote(answers, node, lambda said: "held" if said else "free")
-    for name, seen in sights.items():
+    for name, seen in views.items():
         votes[name] = f"held with token {seen.value.token} for {seen.left / 1000:g} s"
-    return _info(sights, sum(not answered(each) for each in answers), votes)
+    return _info(views, sum(not answered(each) for each in answers), votes)
 
 
 def page(
@@ -63,7 +63,7 @@ def page(
     """
     answers = yield Round(script("list"), [(names.index, after, PAGE)], limit, keys=1)
     _need_quorum(answers, node)
-    found: dict[bytes, dict[str, Sight]] = defaultdict(dict)
+    found: dict[bytes, dict[str, NodeView]] = defaultdict(dict)
     ends = []
     for name, each in zip(node, answers, strict=True):
         if not isinstance(each, list) or isinstance(each[0], Exception):
@@ -73,14 +73,14 @@ def page(
             ends.append(following[1:])
         for key, left, raw in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
             if (value := Value.of(raw)) is not None:
-                found[key][name] = Sight(left, now, value)
+                found[key][name] = NodeView(left, now, value)
     end = min(ends, default=b"")
     silent = [name for name, each in zip(node, answers, strict=True) if not answered(each)]
     shown = []
-    for key, sights in sorted(found.items()):
-        votes = {name: "held" if name in sights else "free" for name in node}
+    for key, views in sorted(found.items()):
+        votes = {name: "held" if name in views else "free" for name in node}
         votes |= dict.fromkeys(silent, "no answer")
-        info = _info(sights, len(silent), votes)
+        info = _info(views, len(silent), votes)
         if info is not None and (not end or key <= end):
             shown.append((key, info))
     return f"({end.decode()}" if end else "", shown
@@ -122,27 +122,29 @@ def _need_quorum(answers: Answers, node: Sequence[str]) -> None:
         raise QuorumError(report(answers, node, lambda said: "answered"))
 
 
-def _sight(answer: Answer) -> Sight | None:
+def _view(answer: Answer) -> NodeView | None:
     if not isinstance(answer, list) or isinstance(answer[0], Exception) or not answer[0]:
         return None
     left, now, raw = answer[0]
     value = Value.of(raw)
-    return None if value is None else Sight(left, now, value)
+    return None if value is None else NodeView(left, now, value)
 
 
 def _owner(answer: Answer) -> str | None:
-    seen = _sight(answer)
+    seen = _view(answer)
     return None if seen is None else seen.value.owner
 
 
-def _info(sights: Mapping[str, Sight], silent: int, votes: Mapping[str, str]) -> QuorumInfo | None:
+def _info(
+    views: Mapping[str, NodeView], silent: int, votes: Mapping[str, str]
+) -> QuorumInfo | None:
     """Return the lock as its holder's nodes show it, if any has a quorum."""
-    owner = holder_of([seen.value.owner for seen in sights.values()], silent, len(votes))
+    owner = holder_of([seen.value.owner for seen in views.values()], silent, len(votes))
     if owner is None:
         return None
-    mine = [seen for seen in sights.values() if seen.value.owner == owner]
+    mine = [seen for seen in views.values() if seen.value.owner == owner]
     first = mine[0].value
-    note = Note.loads(first.note)
+    note = HolderInfo.loads(first.note)
     return QuorumInfo(
         name=first.name,
         holder=note.holder,

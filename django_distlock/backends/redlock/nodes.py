@@ -14,9 +14,9 @@ from ...core import threads
 from ...core.threads import Mutex
 from ...core.worker import begin
 from ..redis.connection import Connection
-from ..redis.location import Place
-from .asking import Answers, NotAskedError, Round
+from ..redis.location import Target
 from .debts import Debts
+from .rounds import Answers, NotAskedError, Round
 from .scripts import script
 from .votes import quorum
 
@@ -37,14 +37,14 @@ class Node:
     """One of the independent servers."""
 
     number: int
-    place: Place
+    target: Target
     down: Exception | None = None
     """Why it could not be reached when it was last tried, if it could not."""
 
     @property
     def shown(self) -> str:
         """Its address for people."""
-        return self.place.shown
+        return self.target.shown
 
 
 @dataclass(eq=False)
@@ -125,7 +125,7 @@ class Cluster:
 
         if self._ended.is_set():
             return
-        connection = Connection(node.place, min(self.limit, 1.0))
+        connection = Connection(node.target, min(self.limit, 1.0))
         with suppress(RedisError, OSError):
             connection.open(min(self.limit, 1.0))
             node.down = None

@@ -15,10 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...core.threads import Mutex
-from .asking import room
 from .nodes import Cluster
+from .rounds import waiting_node
 
-__all__ = ["MAKE_WAY", "SAFETY", "WAITING", "Contended", "Crowd", "Turn", "rooms", "turn"]
+__all__ = [
+    "MAKE_WAY",
+    "SAFETY",
+    "WAITING",
+    "Contended",
+    "LocalWaiters",
+    "Turn",
+    "turn",
+    "waiting_nodes",
+]
 
 SAFETY = 0.25
 """Seconds after which a waiter asks without a hint: a crashed holder wakes none."""
@@ -76,18 +85,18 @@ def turn(key: str, limit: float, left: float | None, waiting: int = 1) -> Turn:
     return Turn(key, max(seconds, 0.001), patience if left is None else min(patience, left + 0.01))
 
 
-def rooms(cluster: Cluster, key: str) -> Iterator[int]:
+def waiting_nodes(cluster: Cluster, key: str) -> Iterator[int]:
     """Yield the nodes to wait at, the best first: in an order that is the same for all.
 
     Backwards, so that of those that are up it is the one that is told last of a release.
     """
-    last, nodes = room(key), cluster.nodes
+    last, nodes = waiting_node(key), cluster.nodes
     for number in range(last, last - len(nodes), -1):
         if nodes[number % len(nodes)].down is None:
             yield number % len(nodes)
 
 
-class Crowd:
+class LocalWaiters:
     """How many of this process wait for each name."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from ...core.values import Claim, Grant, Refusal
 from ...core.worker import Worker, close_connections
 from ..table import errors
 from .dialect import Dialect, Missing
-from .inspect import Looks
+from .inspect import Inspection
 from .session import Ended, Session
 from .sessions import ABANDONED, GLANCE, MOMENT
 
@@ -35,7 +35,7 @@ reaper = Worker("distlock-row", close_connections, drained=False)
 """Where sessions of waiters that have gone are withdrawn."""
 
 
-class RowBackend(Looks):
+class RowBackend(Inspection):
     """Rows locked by ``SELECT ... FOR UPDATE``, on PostgreSQL, MariaDB and MySQL.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``, the

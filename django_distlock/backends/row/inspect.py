@@ -26,7 +26,7 @@ from .postgresql import PostgreSQL
 from .session import Row, Session
 from .sessions import MOST, InSessions
 
-__all__ = ["Looks"]
+__all__ = ["Inspection"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _TABLE = "distlock_row"
 PAGE = 500
 
 
-class Looks(InSessions[Session]):
+class Inspection(InSessions[Session]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "row"

@@ -1,4 +1,4 @@
-"""Pausing until there is something to read from a server, in either world."""
+"""Pausing until there is something to read from a server, in either mode."""
 
 from __future__ import annotations
 

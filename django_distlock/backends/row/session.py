@@ -2,7 +2,7 @@
 
 The lock is the session's transaction: the server frees it when the session ends, however it ends.
 To wait, the locking statement is sent and not waited for; the socket tells when its answer is
-there. So a waiter costs no thread, in either world, and can be interrupted.
+there. So a waiter costs no thread, in either mode, and can be interrupted.
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ from ...core.worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, members, options
 from .connection import Borrowed, Connections, is_direct, is_testing, limited
-from .doors import Door
 from .located import InDatabase, moment
 from .portable import PortableStatements
-from .room import Rooms
-from .serverdoor import ServerDoor
+from .queue_connections import QueueConnection
+from .queue_server import QueueServer
 from .sql import MARIADB, MYSQL, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect, qualified
 from .statements import MySQLStatements, Row, Statements, TextStatements
 from .utcnow import check_clock
+from .wait_queue import WaitQueues
 
 __all__ = ["TableBackend", "text_for"]
 
@@ -64,7 +64,7 @@ class TableBackend(InDatabase):
         self._durable = options.is_durable(alias, self.opts, connections[database])
         self._connections = Connections(database)
         self._statements: Statements | None = None
-        self._rooms: Rooms | None = None
+        self._wait_queues: WaitQueues | None = None
         self._mutex = Mutex()
         self.notifies = options.queues(alias, self.opts, connections[database])
         # When a name was last refused: see Statements.attempt.
@@ -86,25 +86,25 @@ class TableBackend(InDatabase):
             )
             with self._mutex:
                 if self._statements is None:
-                    self._rooms = self._open_rooms(chosen)
-                    self.notifies = self._rooms is not None
+                    self._wait_queues = self._open_wait_queues(chosen)
+                    self.notifies = self._wait_queues is not None
                     self._statements = chosen
         return self._statements
 
-    def _open_rooms(self, statements: Statements) -> Rooms | None:
+    def _open_wait_queues(self, statements: Statements) -> WaitQueues | None:
         if not self.notifies:
             return None
-        make: Callable[[], Door] | None = None
-        if statements.room is not None:
-            connect = partial(self._connections.for_a_room, self.command_timeout)
-            make = partial(ServerDoor, statements.room, connect, limited, self.clock)
+        make: Callable[[], QueueConnection] | None = None
+        if statements.wait_queue is not None:
+            connect = partial(self._connections.for_a_wait_queue, self.command_timeout)
+            make = partial(QueueServer, statements.wait_queue, connect, limited, self.clock)
         elif connections[self.database].vendor == "sqlite":
-            from .filedoor import FileDoor  # what it needs is not on every system
+            from .queue_file import QueueFile  # what it needs is not on every system
 
             name = connections[self.database].settings_dict["NAME"]
-            make = partial(FileDoor, str(name), self.clock)
+            make = partial(QueueFile, str(name), self.clock)
         most = self.opts.get("QUEUE_CONNECTIONS", options.QUEUE_CONNECTIONS)
-        return None if make is None else Rooms(make, self.clock, most)
+        return None if make is None else WaitQueues(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
         asked_to_queue = self.opts.get("WAITING") == "queue"
@@ -162,8 +162,8 @@ class TableBackend(InDatabase):
                     self._note_contention(claim.key)
                 # Inside atomic() two connections are in use already, and Django's test runner
                 # wants none of ours.
-                if self._rooms is not None and lent.is_plain and not is_testing():
-                    self._rooms.refused(claim.key)
+                if self._wait_queues is not None and lent.is_plain and not is_testing():
+                    self._wait_queues.refused(claim.key)
                     return replace(answer, queue=True)
             return _bound(lent, answer)
 
@@ -171,24 +171,28 @@ class TableBackend(InDatabase):
         # may take longer, over a network.
         most = min(self.command_timeout, MIN_ATTEMPT_TIMEOUT) if soon else limit
         answer = self._connections.execute(work, most)
-        if self._rooms is not None and isinstance(answer, Grant):
-            self._rooms.granted(claim)
+        if self._wait_queues is not None and isinstance(answer, Grant):
+            self._wait_queues.granted(claim)
         return answer
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
-        return self._rooms is not None and self._rooms.queue(claim, limit, left)
+        return self._wait_queues is not None and self._wait_queues.queue(claim, limit, left)
 
     async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
         """Queue as `queue`, on no thread of Django's or asyncio's."""
-        return self._rooms is not None and await self._rooms.aqueue(claim, limit, left)
+        return self._wait_queues is not None and await self._wait_queues.aqueue(claim, limit, left)
 
     def is_contended(self, claim: Claim) -> bool:
         # In a transaction as after a Refusal: no third connection. (An event loop has none.)
-        busy = claim.is_exclusive and self._rooms is not None and self._rooms.is_busy(claim.key)
+        busy = (
+            claim.is_exclusive
+            and self._wait_queues is not None
+            and self._wait_queues.is_busy(claim.key)
+        )
         return busy and not is_testing() and not self._connections.in_transaction()
 
     def is_queued(self, claim: Claim) -> bool:
-        return self._rooms is not None and claim.owner in self._rooms
+        return self._wait_queues is not None and claim.owner in self._wait_queues
 
     def _is_contended(self, key: str) -> bool:
         refused = self._contended.get(key)
@@ -206,8 +210,8 @@ class TableBackend(InDatabase):
         if not claim.is_exclusive:
             return self._ask(partial(self._renew_member, claim))
         ours = self._ask(lambda statements, connection: statements.renew(connection, claim))
-        if ours and self._rooms is not None:
-            self._rooms.renewed(claim)
+        if ours and self._wait_queues is not None:
+            self._wait_queues.renewed(claim)
         return ours
 
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
@@ -225,10 +229,10 @@ class TableBackend(InDatabase):
         for ttl, same in by_ttl.items():
             for start in range(0, len(same), BATCH):
                 ours |= self._renew_batch(same[start : start + BATCH], ttl)
-        if self._rooms is not None:
+        if self._wait_queues is not None:
             for claim in claims:
                 if claim.owner in ours:
-                    self._rooms.renewed(claim)
+                    self._wait_queues.renewed(claim)
         return [claim.owner in ours for claim in claims]
 
     def _renew_member(
@@ -256,14 +260,14 @@ class TableBackend(InDatabase):
             answered = True
         finally:
             # After the row is free, so that the one who is woken finds it so.
-            if self._rooms is not None:
-                self._rooms.leave(claim, sound=answered)
+            if self._wait_queues is not None:
+                self._wait_queues.leave(claim, sound=answered)
         return ours
 
     def withdraw(self, claim: Claim) -> bool:
         # The row is not asked: on SQLite that would be a write, in the way of whoever writes.
-        if self._rooms is not None:
-            self._rooms.leave(claim)
+        if self._wait_queues is not None:
+            self._wait_queues.leave(claim)
         return False
 
     def inspect(self, name: str) -> LockInfo | None:
@@ -326,21 +330,21 @@ class TableBackend(InDatabase):
 
     def close_idle(self) -> None:
         """Close the connections of our own that are not in use; they are closed soon anyway."""
-        if self._rooms is not None:
-            self._rooms.close_idle()
+        if self._wait_queues is not None:
+            self._wait_queues.close_idle()
         self._connections.close_idle()
 
     def close(self) -> None:
         super().close()
-        if self._rooms is not None:
-            self._rooms.close()
+        if self._wait_queues is not None:
+            self._wait_queues.close()
         self._connections.close_idle()
 
     def forget_parent(self) -> None:
         super().forget_parent()
         self._mutex = Mutex()
-        if self._rooms is not None:
-            park(*self._rooms.forget_parent())
+        if self._wait_queues is not None:
+            park(*self._wait_queues.forget_parent())
         self._connections.forget_parent()
 
 

@@ -141,10 +141,10 @@ class Connections:
         private.close_if_unusable_or_obsolete()
         return private
 
-    def for_a_room(self, limit: float) -> BaseDatabaseWrapper:
+    def for_a_wait_queue(self, limit: float) -> BaseDatabaseWrapper:
         """Return a new connection for the wait queue, made within ``limit`` seconds."""
         private = _copy(own_connection(self.database))
-        # The statements of the room have parameters that the client fills in.
+        # The statements of the wait queue have parameters that the client fills in.
         private.settings_dict["OPTIONS"].pop("server_side_binding", None)
         _open(private, limit)
         return private

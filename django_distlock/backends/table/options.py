@@ -73,7 +73,7 @@ SPEC: Final[OptionSpec] = {
 
 def _has_queue(connection: Any) -> bool:
     if connection.vendor == "sqlite":
-        # The kernel's, on the file (see filedoor.py), of which only Linux has the right kind.
+        # The kernel's, on the file (see queue_file.py), of which only Linux has the right kind.
         return sys.platform == "linux" and not connection.is_in_memory_db()
     return connection.vendor in ("postgresql", "mysql")
 

@@ -57,8 +57,8 @@ def _host_clock() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The lock of the server's own that waiters of a name queue for, see `room.py`.
+class WaitQueueSql:
+    """The lock of the server's own that waiters of a name queue for, see `wait_queue.py`.
 
     ``enter`` answers `AT_ONCE` when none
     was before us, another number when one was, and 0
@@ -114,7 +114,7 @@ class Dialect:
     create_soon: str = ""
     look: str = ""  # asked by a loser whose acquire did not tell the holder
     clock: Callable[[], dict[str, Any]] = dict
-    room: Room | None = None
+    wait_queue: WaitQueueSql | None = None
 
     def parameters(self, claim: Claim) -> dict[str, Any]:
         """Return the parameters of release and look."""
@@ -275,14 +275,14 @@ def _dialect(
 
 PG_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-_PG_ROOM: Final = Room(
+_PG_WAIT_QUEUE: Final = WaitQueueSql(
     # The limit ends with the transaction, which is this statement. CASE goes from first to last.
     enter="SELECT CASE WHEN set_config('lock_timeout', %(limit)s, true) IS NULL THEN 0"
-    " WHEN pg_try_advisory_lock(%(room)s) THEN 1"
-    " WHEN pg_advisory_lock(%(room)s)::text IS NOT NULL THEN 2 END",
-    leave="SELECT pg_advisory_unlock(%(room)s)",
+    " WHEN pg_try_advisory_lock(%(wait_queue)s) THEN 1"
+    " WHEN pg_advisory_lock(%(wait_queue)s)::text IS NOT NULL THEN 2 END",
+    leave="SELECT pg_advisory_unlock(%(wait_queue)s)",
     parameters=lambda digest, seconds: {
-        "room": int(digest[:16], 16) >> 1,  # a bigint has 63 bits and a sign
+        "wait_queue": int(digest[:16], 16) >> 1,  # a bigint has 63 bits and a sign
         "limit": f"{max(1, round(seconds * 1000))}ms",
     },
 )
@@ -347,7 +347,7 @@ _PG: Final = _dialect(
     acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {PG_PATIENCE} AND", 1),
     create=_PG_CREATE,
     create_soon=_PG_CREATE.replace("ON CONFLICT", f"WHERE {PG_PATIENCE} ON CONFLICT", 1),
-    room=_PG_ROOM,
+    wait_queue=_PG_WAIT_QUEUE,
 )
 
 # Nobody relies on a release: the next grant, which waits for the disk, takes it there as well, and
@@ -404,10 +404,13 @@ MARIADB: Final = _dialect(
     make_soon=MY_PATIENCE + _MY_MAKE,
     acquire=_MY_ACQUIRE,
     acquire_soon=MY_PATIENCE + _MY_ACQUIRE,
-    room=Room(
-        enter="SELECT IF(GET_LOCK(%(room)s, 0), 1, 2 * GET_LOCK(%(room)s, %(limit)s))",
-        leave="SELECT RELEASE_LOCK(%(room)s)",
-        parameters=lambda digest, seconds: {"room": f"distlock:{digest[:40]}", "limit": seconds},
+    wait_queue=WaitQueueSql(
+        enter="SELECT IF(GET_LOCK(%(wait_queue)s, 0), 1, 2 * GET_LOCK(%(wait_queue)s, %(limit)s))",
+        leave="SELECT RELEASE_LOCK(%(wait_queue)s)",
+        parameters=lambda digest, seconds: {
+            "wait_queue": f"distlock:{digest[:40]}",
+            "limit": seconds,
+        },
     ),
 )
 
@@ -438,13 +441,13 @@ ON DUPLICATE KEY UPDATE
   expires = IF({_WON}, new.expires, distlock_lock.expires)""",  # noqa: S608 - constants
     look=f"SELECT owner, token, expires - {MY_NOW}, note FROM distlock_lock"  # noqa: S608
     " WHERE digest = %(key)s",
-    room=Room(
+    wait_queue=WaitQueueSql(
         # GET_LOCK() rounds its limit to whole seconds.
         enter="SELECT /*+ MAX_EXECUTION_TIME(%(limit)s) */"
-        " IF(GET_LOCK(%(room)s, 0), 1, 2 * GET_LOCK(%(room)s, 86400))",
-        leave="SELECT RELEASE_LOCK(%(room)s)",
+        " IF(GET_LOCK(%(wait_queue)s, 0), 1, 2 * GET_LOCK(%(wait_queue)s, 86400))",
+        leave="SELECT RELEASE_LOCK(%(wait_queue)s)",
         parameters=lambda digest, seconds: {
-            "room": f"distlock:{digest[:40]}",
+            "wait_queue": f"distlock:{digest[:40]}",
             "limit": max(1, round(seconds * 1000)),
         },
     ),

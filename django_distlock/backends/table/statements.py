@@ -14,7 +14,7 @@ from django.db.utils import IntegrityError
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
 from .cursor import cursor_of
-from .sql import COLUMNS, Dialect, Room, patient
+from .sql import COLUMNS, Dialect, WaitQueueSql, patient
 
 __all__ = [
     "FIELDS",
@@ -72,7 +72,7 @@ class Statements(ABC):
 
     looks = True
     """Whether `held` tells a loser who holds the lock."""
-    room: Room | None = None
+    wait_queue: WaitQueueSql | None = None
     """The server's own queue for waiters, if it has one."""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class TextStatements(Statements):
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.looks = bool(dialect.look)
-        self.room = dialect.room
+        self.wait_queue = dialect.wait_queue
 
     def attempt(
         self,

@@ -15,11 +15,11 @@ from ...core.threads import Event
 from ...core.values import Claim, Grant, Refusal
 from ..flows import FlowBackend, Operation, Standby
 from . import checks, errors, options
-from .inspect import Looking
+from .algorithm import PRESENCE, Algorithm
+from .entries import QueueEntries, QueueEntry
+from .inspect import Inspection
 from .keeper import Keeper
-from .places import Place, Places
 from .session import Session, is_cut
-from .steps import PRESENCE, Steps
 
 __all__ = ["ZooKeeperBackend"]
 
@@ -41,7 +41,7 @@ class Ask:
         return await self.session.aask(self.requests, self.ends - time.monotonic())
 
 
-class ZooKeeperBackend(Looking):
+class ZooKeeperBackend(Inspection):
     """Locks on a cluster of ZooKeeper servers, first come first served.
 
     LOCATION names the servers: ``"host:2181,host:2181"`` or a list, with a chroot such as
@@ -78,82 +78,84 @@ class ZooKeeperBackend(Looking):
         self._begin()
 
     def _begin(self) -> None:
-        self._places = Places()
+        self._entries = QueueEntries()
         self._keeper = Keeper(
-            self.alias, self.facts.base, self.clock, self._places, self.notice_losses
+            self.alias, self.facts.base, self.clock, self._entries, self.notice_losses
         )
         self._session = Session(self.alias, self.facts, self.clock, self._keeper.wake)
         self._keeper.session = self._session
-        self._steps = Steps(self.alias, self.facts, self.clock, self._session, self._places)
+        self._algorithm = Algorithm(
+            self.alias, self.facts, self.clock, self._session, self._entries
+        )
 
     # -- operations ------------------------------------------------------------------------------
 
     def carry(self, request: Any, ends: float) -> Flow[Any]:
         if not isinstance(request, list):
             return (yield from super().carry(request, ends))
-        if self._places.doomed:
+        if self._entries.doomed:
             self._keeper.remove()
         return (yield Ask(self._session, request, ends))
 
     def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
-        answer = yield from self._steps.acquire(claim, join=join)
+        answer = yield from self._algorithm.acquire(claim, join=join)
         self._kept(claim)
         return answer
 
     def _kept(self, claim: Claim) -> None:
-        """Have the keeper see to a place that is due before what it waits for."""
-        place = self._places.get(claim.owner)
-        if place is not None and self._keeper.sleeps_past(place.due):
+        """Have the keeper see to an entry that is due before what it waits for."""
+        entry = self._entries.get(claim.owner)
+        if entry is not None and self._keeper.sleeps_past(entry.due):
             self._keeper.wake()
 
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         """Ask for all nodes at once, and note that they are kept for another ttl."""
-        answers = yield from self._steps.renew(claims)
+        answers = yield from self._algorithm.renew(claims)
         for claim in claims:
             self._kept(claim)
         return answers
 
     def release_flow(self, claim: Claim) -> Operation[bool]:
-        return self._steps.release(claim)
+        return self._algorithm.release(claim)
 
     # -- waiting ---------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
         """Return whether a claim that was refused stands in the queue."""
-        return self._places.get(claim.owner) is not None
+        return self._entries.get(claim.owner) is not None
 
     def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
         """Wait until the node before ours is gone."""
-        place = self._places.get(claim.owner)
-        if place is None or place.granted or not place.node:
+        entry = self._entries.get(claim.owner)
+        if entry is None or entry.granted or not entry.node:
             return False
         end = self.clock() + limit
-        self._places.lasts(place, end + PRESENCE)
-        if self._ready(place):
+        self._entries.lasts(entry, end + PRESENCE)
+        if self._ready(entry):
             return True
-        if not place.watched:
-            yield from self._steps.watch(place)
+        if not entry.watched:
+            yield from self._algorithm.watch(entry)
         told = Event()
-        place.waker = told.set
+        entry.waker = told.set
         try:
-            if not self._ready(place):
+            if not self._ready(entry):
                 yield Standby(told, max(0.0, end - self.clock()))
         finally:
-            place.waker = None
+            entry.waker = None
         return True
 
     @staticmethod
-    def _ready(place: Place) -> bool:
-        return place.stale or not place.ahead
+    def _ready(entry: QueueEntry) -> bool:
+        return entry.stale or not entry.ahead
 
     # -- for the layers above --------------------------------------------------------------------
 
     def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
         """Return until when the servers are sure to keep the session by which a claim is held."""
-        place = self._places.get(claim.owner)
-        if place is None or not place.granted or (foreseen and self._session.up):
+        entry = self._entries.get(claim.owner)
+        if entry is None or not entry.granted or (foreseen and self._session.up):
             return None
-        return float("-inf") if place.lost else self._session.sure_until(place.session)
+        return float("-inf") if entry.lost else self._session.sure_until(entry.session)
 
     def max_ttl(self, ttl: float) -> float:
         """Return how long a crashed holder keeps its lock: its ttl, or its session if longer.
@@ -184,7 +186,7 @@ class ZooKeeperBackend(Looking):
         self._session.close()
 
     def end_idle(self) -> None:
-        if not self._places:
+        if not self._entries:
             self._session.close()
 
     def forget_parent(self) -> None:

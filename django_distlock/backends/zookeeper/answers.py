@@ -25,14 +25,14 @@ def _forget_parent() -> None:
 after_fork(_forget_parent)
 
 
-class Slot:
+class Answer:
     """Where kazoo leaves the answer to one request; it is told once, or twice when all fails."""
 
-    __slots__ = ("_batch", "_place", "_told", "exception")
+    __slots__ = ("_batch", "_number", "_told", "exception")
 
-    def __init__(self, batch: Batch, place: int) -> None:
+    def __init__(self, batch: Batch, number: int) -> None:
         self._batch = batch
-        self._place = place
+        self._number = number
         self._told = False
         self.exception: Exception | None = None
 
@@ -42,7 +42,7 @@ class Slot:
             if self._told:
                 return
             self._told = True
-        self._batch.take(self._place, value)
+        self._batch.take(self._number, value)
 
     def set_exception(self, error: Exception) -> None:
         """Take an error, of the server or of the connection."""
@@ -53,22 +53,22 @@ class Slot:
 class Batch:
     """The answers to requests sent together, in their order; errors among them as objects."""
 
-    __slots__ = ("_done", "_left", "answers", "sent", "session", "slots")
+    __slots__ = ("_done", "_left", "answers", "answers_due", "sent", "session")
 
     def __init__(
         self, count: int, sent: float, session: int | None, done: Callable[[Batch], None]
     ) -> None:
         self.sent = sent
         self.session = session
-        self.slots = [Slot(self, place) for place in range(count)]
+        self.answers_due = [Answer(self, number) for number in range(count)]
         self.answers: list[Any] = [None] * count
         self._left = count
         self._done = done
 
-    def take(self, place: int, value: Any) -> None:
+    def take(self, number: int, value: Any) -> None:
         """Note one answer; after the last one who waits is told."""
         with _mutex:
-            self.answers[place] = value
+            self.answers[number] = value
             self._left -= 1
             over = not self._left
         if over:

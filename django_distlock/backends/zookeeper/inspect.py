@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from ...core.names import key_of
-from ...core.values import Cleaned, CleanPolicy, Holder, LockInfo, Note, noted
+from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, noted
 from ..flows import FlowBackend
+from .algorithm import Talk
 from .options import Facts
 from .requests import Contender, contenders, kinds, sharers, shares, slot_of, words_of
-from .steps import Talk
 
-__all__ = ["Looking"]
+__all__ = ["Inspection"]
 
 PAGE = 200  # locks that are looked at in one round trip
 SHOWN = 100  # waiters of a lock that are shown by who they are
@@ -22,7 +22,7 @@ TRIES = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Looking(FlowBackend):
+class Inspection(FlowBackend):
     """The part of the zookeeper backend that looks at locks."""
 
     facts: Facts
@@ -56,28 +56,28 @@ class Looking(FlowBackend):
         base = self.facts.base
         found: list[tuple[str, LockInfo]] = []
         for _ in range(TRIES):
-            lines = yield [kinds().GetChildren(f"{base}/{key}", None) for key in keys]
+            found_children = yield [kinds().GetChildren(f"{base}/{key}", None) for key in keys]
             held = [
-                (key, line)
-                for key, children in zip(keys, lines, strict=True)
-                if not _is_missing(children) and (line := contenders(_sound(children)))
+                (key, contending)
+                for key, children in zip(keys, found_children, strict=True)
+                if not _is_missing(children) and (contending := contenders(_sound(children)))
             ]
             if not held:
                 break
             datas = yield [
                 kinds().GetData(f"{base}/{key}/{each.node}", None)
-                for key, line in held
-                for each in sharers(line)
+                for key, contending in held
+                for each in sharers(contending)
             ]
             keys, answers = [], iter(datas)
-            for key, line in held:
-                first, *others = [(each, next(answers)) for each in sharers(line)]
+            for key, contending in held:
+                first, *others = [(each, next(answers)) for each in sharers(contending)]
                 if _is_missing(first[1]):
                     keys.append(key)
                     continue
-                several = line[0].shared or line[0].limit or shares(_sound(first[1])[0])
+                several = contending[0].shared or contending[0].limit or shares(_sound(first[1])[0])
                 sure = [first, *(each for each in others if several and not _is_missing(each[1]))]
-                rest = line[len(others) + 1 if several else 1 :]
+                rest = contending[len(others) + 1 if several else 1 :]
                 waiting: tuple[Holder, ...] = ()
                 if queue and rest:
                     waiting = yield from self._waiting(key, rest[:SHOWN])
@@ -88,12 +88,12 @@ class Looking(FlowBackend):
                 break
         return found
 
-    def _waiting(self, key: str, line: list[Contender]) -> Talk[tuple[Holder, ...]]:
+    def _waiting(self, key: str, contending: list[Contender]) -> Talk[tuple[Holder, ...]]:
         answers = yield [
-            kinds().GetData(f"{self.facts.base}/{key}/{each.node}", None) for each in line
+            kinds().GetData(f"{self.facts.base}/{key}/{each.node}", None) for each in contending
         ]
         return tuple(
-            Note.loads(words_of(answer[0])[1]).holder
+            HolderInfo.loads(words_of(answer[0])[1]).holder
             for answer in answers
             if not isinstance(answer, Exception)
         )

@@ -1,7 +1,7 @@
 """The thread of an alias that keeps its session in sight and removes what is over.
 
 It is no watchdog of leases: it renews none. It asks the servers now and then whether the session
-lives, gives up places whose ttl has run out, and has leases looked at that may be lost.
+lives, gives up entries whose ttl has run out, and has leases looked at that may be lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...core import threads
 from ...core.clock import Clock
 from ...core.threads import Mutex
 from .answers import Batch
-from .places import Places
+from .entries import QueueEntries
 from .requests import kinds
 from .session import Session
 
@@ -31,12 +31,12 @@ class Keeper:
     """Runs from the first place on until the alias is closed."""
 
     def __init__(
-        self, alias: str, base: str, clock: Clock, places: Places, lost: Callable[[], None]
+        self, alias: str, base: str, clock: Clock, entries: QueueEntries, lost: Callable[[], None]
     ) -> None:
         self._alias = alias
         self._base = base
         self._clock = clock
-        self._places = places
+        self._entries = entries
         self._lost = lost
         self.session: Session
         self._wake = threads.Event()
@@ -84,15 +84,15 @@ class Keeper:
             now = self._clock()
             try:
                 if now >= next_beat:
-                    beats = BEATS if self._places else IDLE_BEATS
+                    beats = BEATS if self._entries else IDLE_BEATS
                     next_beat = now + self.session.timeout / beats
                     self._ask()
-                self._places.overdue(now)
+                self._entries.overdue(now)
                 self.remove()
                 self._look(now)
             except Exception:  # it must go on: the ttls of all locks depend on it
                 logger.exception("Keeping the session of alias %r failed", self._alias)
-            due = self._places.next_due()
+            due = self._entries.next_due()
             wait = next_beat if due is None else min(next_beat, due)
             sure = self.session.sure_until(self.session.id)
             if now < sure < wait:
@@ -124,9 +124,9 @@ class Keeper:
     def remove(self) -> None:
         """Send for the removal of nodes that are over; what is asked after it finds them gone."""
         session = self.session
-        for path, of in list(self._places.doomed.items()):
+        for path, of in list(self._entries.doomed.items()):
             if of != session.id and session.id is not None:
-                self._places.doomed.pop(path, None)  # gone with its session
+                self._entries.doomed.pop(path, None)  # gone with its session
             elif path not in self._removing and session.up:
                 self._removing.add(path)
                 session.send([kinds().Delete(path, -1)], self._removed(path))
@@ -138,7 +138,7 @@ class Keeper:
             self._removing.discard(path)
             answer = batch.answers[0]
             if not isinstance(answer, Exception) or isinstance(answer, NoNodeError):
-                self._places.doomed.pop(path, None)
+                self._entries.doomed.pop(path, None)
             else:
                 logger.info("Removing a node of alias %r failed: %r", self._alias, answer)
 
@@ -156,7 +156,7 @@ class Keeper:
 
     def _given_up(self) -> None:
         """Note which leases are lost, for good: their nodes go, also if the session lives on."""
-        for place in self._places:
-            if place.granted and self._clock() >= self.session.sure_until(place.session):
-                place.lost = True
-                self._places.doomed[place.whole] = place.session
+        for entry in self._entries:
+            if entry.granted and self._clock() >= self.session.sure_until(entry.session):
+                entry.lost = True
+                self._entries.doomed[entry.whole] = entry.session

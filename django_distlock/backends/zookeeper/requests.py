@@ -88,23 +88,23 @@ def contenders(children: list[str]) -> list[Contender]:
         owner, _, mode = word.partition(".")
         try:
             # After 2**31 nodes the server counts on from the lowest negative number.
-            place = int(number) & 0xFFFFFFFF
+            position = int(number) & 0xFFFFFFFF
             limit = int(mode.removeprefix(LIMITED)) if mode.startswith(LIMITED) else 0
-            found.append(Contender(place, _long_owner(owner), child, mode == SHARED, limit))
+            found.append(Contender(position, _long_owner(owner), child, mode == SHARED, limit))
         except ValueError:
             continue
     found.sort(key=lambda each: each.number)
     return found
 
 
-def ahead_of(line: list[Contender], node: str) -> list[str] | None:
-    """Return the nodes that keep another one from its lock; None if that is not in the line.
+def ahead_of(queue: list[Contender], node: str) -> list[str] | None:
+    """Return the nodes that keep another one from its lock; None if that is not in the queue.
 
     One that shares it is kept by those that want it alone, though they wait, and one of a limit by
     so many and more.
     """
     ahead: list[Contender] = []
-    for each in line:
+    for each in queue:
         if each.node == node:
             found = [other.node for other in ahead if not (each.shared and other.shared)]
             return found if len(found) >= each.limit else []
@@ -112,17 +112,17 @@ def ahead_of(line: list[Contender], node: str) -> list[str] | None:
     return None
 
 
-def sharers(line: list[Contender]) -> list[Contender]:
-    """Return the first of a line, and those right behind it that may hold the lock with it.
+def sharers(queue: list[Contender]) -> list[Contender]:
+    """Return the first of a queue, and those right behind it that may hold the lock with it.
 
     Those of its limit do; those that share do if it shares: by its name, or by what stands in it.
     """
-    if line[0].limit:
-        return line[: line[0].limit]
+    if queue[0].limit:
+        return queue[: queue[0].limit]
     count = 1
-    while count < len(line) and line[count].shared:
+    while count < len(queue) and queue[count].shared:
         count += 1
-    return line[:count]
+    return queue[:count]
 
 
 def node_of(owner: str, *, shared: bool = False, limit: int = 0) -> str:
@@ -145,8 +145,8 @@ def _long_owner(word: str) -> str:
 def data_of(claim: Claim, slot: int | None = None) -> bytes:
     """Return what stands in a claim's node: the lock's name and the note, for people.
 
-    And whether others may share it, which its name may not say: see `Steps.renew`. Under a limit
-    the slot instead.
+    And whether others may share it, which its name may not say: see `Algorithm.renew`. Under a
+    limit the slot instead.
     """
     words: list[Any] = [claim.name, claim.note]
     if claim.limit:
@@ -189,7 +189,7 @@ def _read(data: bytes | None) -> Any:
 
 
 def creating(path: str, claim: Claim, acl: Any) -> Any:
-    """Return the request for a place in a lock's queue.
+    """Return the request for an entry in a lock's queue.
 
     Under a limit the first slot stands in it, which it has if it finds itself alone.
     """

@@ -34,7 +34,7 @@ logger = logging.getLogger("django_distlock.zookeeper")
 LAG = 0.25
 # A share of it, too: when what is sure is so old we connect again, of which the leader learns.
 DOUBT = 0.8
-STEPS = 40  # of a timeout, which are told apart
+ALGORITHM = 40  # of a timeout, which are told apart
 SURPLUS = 8  # bytes that may make up for those that interruptions have cost, each time
 CLOSING = 2.0  # seconds that closing waits for the servers
 
@@ -75,7 +75,7 @@ class Session:
         with self._mutex:
             touches = self._touches
             self.last = max(self.last, sent)
-            if not touches or sent >= touches[-1] + self.timeout / STEPS:
+            if not touches or sent >= touches[-1] + self.timeout / ALGORITHM:
                 touches.append(sent)
             while touches[0] <= known:
                 self._sure = max(self._sure, touches.popleft())
@@ -250,21 +250,21 @@ class Session:
         if client is None:
             raise NoAnswerError("the alias was closed")
         if client._state in ("AUTH_FAILED", "CLOSED", "EXPIRED_SESSION"):
-            for request, slot in zip(requests, batch.slots, strict=True):
-                client._call(request, slot)  # which says why it cannot be asked
+            for request, due in zip(requests, batch.answers_due, strict=True):
+                client._call(request, due)  # which says why it cannot be asked
             return batch
         # As `_call` does it, which swallows an interruption, and after it sends each request only
         # when the next one comes: kazoo's thread takes one request for each byte that wakes it.
         # Surplus bytes do no harm, but must not fill the socket while the queue is long.
-        client._queue.extend(zip(requests, batch.slots, strict=True))
+        client._queue.extend(zip(requests, batch.answers_due, strict=True))
         try:
             wakes = min(len(client._queue), len(requests) + SURPLUS)
             client._connection._write_sock.send(bytes(max(1, wakes)))
         except (OSError, AttributeError):  # it is being closed
             from kazoo.exceptions import ConnectionClosedError
 
-            for slot in batch.slots:
-                slot.set_exception(ConnectionClosedError("the connection was closed"))
+            for due in batch.answers_due:
+                due.set_exception(ConnectionClosedError("the connection was closed"))
         return batch
 
     def ask(self, requests: Sequence[Any], limit: float) -> list[Any]:

@@ -15,7 +15,7 @@ module is imported, as pytest-django does or ``django.setup()`` in a ``conftest.
 A store behind Django's database wants pytest-django's real transactions, too:
 ``pytestmark = pytest.mark.django_db(transaction=True)``.
 
-Every test is written once and runs in two worlds, ``sync`` with threads and ``async`` with tasks.
+Every test is written once and runs in two modes, ``sync`` with threads and ``async`` with tasks.
 What a flag of the backend rules out is not collected, so that nothing is skipped; and what a flag
 says that the backend cannot do is tested too. `ContractBase` lists the attributes and hooks by
 which a class can tell what its store is like: its slowness, its server, how to count connections.

@@ -24,7 +24,7 @@ from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock, lock
 from ..processes import Process
-from ..worlds import WORLDS, Actor, TaskWorld, ThreadWorld, World, eventually, until
+from ..runners import RUNNERS, Actor, AsyncRunner, Runner, SyncRunner, eventually, until
 
 __all__ = ["ContractBase", "applies_to_all", "lacks", "needs", "only"]
 
@@ -66,12 +66,12 @@ def only(step: Step) -> Flow[object]:
 
 
 def _driven(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Return a plain test that runs ``body`` on an event loop, in the world of its fixtures."""
+    """Return a plain test that runs ``body`` on an event loop, in the mode of its fixtures."""
 
     @functools.wraps(body)
     def test(self: ContractBase, **fixtures: Any) -> None:
-        world = next(each for each in fixtures.values() if isinstance(each, World))
-        asyncio.run(self._play(world, lambda: body(self, **fixtures)))
+        runner = next(each for each in fixtures.values() if isinstance(each, Runner))
+        asyncio.run(self._play(runner, lambda: body(self, **fixtures)))
 
     return test
 
@@ -177,20 +177,20 @@ class ContractBase:
 
     # -- fixtures ------------------------------------------------------------------------------
 
-    @pytest.fixture(params=sorted(WORLDS))
-    def world(self, request: pytest.FixtureRequest) -> World:
-        """Give a test that runs in both worlds."""
-        return WORLDS[request.param](self.alias)
+    @pytest.fixture(params=sorted(RUNNERS))
+    def runner(self, request: pytest.FixtureRequest) -> Runner:
+        """Give a test that runs in both modes."""
+        return RUNNERS[request.param](self.alias)
 
     @pytest.fixture
-    def threads(self) -> ThreadWorld:
+    def threads(self) -> SyncRunner:
         """Give a test that is about threads."""
-        return ThreadWorld(self.alias)
+        return SyncRunner(self.alias)
 
     @pytest.fixture
-    def tasks(self) -> TaskWorld:
+    def tasks(self) -> AsyncRunner:
         """Give a test that is about tasks."""
-        return TaskWorld(self.alias)
+        return AsyncRunner(self.alias)
 
     @pytest.fixture
     def twins(self) -> Iterator[Callable[[str], BaseLockBackend]]:
@@ -229,17 +229,17 @@ class ContractBase:
             if thread.name == ours or thread.name.startswith(f"{ours}_")
         ]
 
-    async def _play(self, world: World, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a test in its world, and see that it leaves neither locks nor connections."""
+    async def _play(self, runner: Runner, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a test in its mode, and see that it leaves neither locks nor connections."""
         before = self.open_connections()
-        async with world:
+        async with runner:
             await body()
             # What was left to expire needs its time; nothing else may be there.
             within = self.ends_within(self.short) + self.settles
-            looker = world.actor()
+            looker = runner.actor()
 
             async def clean() -> bool:
-                return not await self.held_names(looker, world)
+                return not await self.held_names(looker, runner)
 
             await eventually(clean, within)
 
@@ -286,12 +286,12 @@ class ContractBase:
         backend = self.backend()
         return backend.max_ttl(ttl) + backend.grace
 
-    async def held_names(self, actor: Actor, world: World) -> list[str]:
+    async def held_names(self, actor: Actor, runner: Runner) -> list[str]:
         """Return which locks of a test are held; one by one where the store shows no list."""
         backend = self.backend()
         if backend.shows_holders:
-            return sorted([info.name for info in await actor.held(backend, world.prefix)])
-        names = sorted(world.names)
+            return sorted([info.name for info in await actor.held(backend, runner.prefix)])
+        names = sorted(runner.names)
         return [name for name in names if await actor.call(backend, "inspect", name)]
 
     async def nobody_holds(self, actor: Actor, name: str, within: float) -> None:
@@ -303,7 +303,7 @@ class ContractBase:
         await eventually(ask, within)
 
     @asynccontextmanager
-    async def process(self, world: World) -> AsyncIterator[Process]:
-        """Run another process that takes locks in the same world."""
-        async with Process(world.kind, self.alias) as process:
+    async def process(self, runner: Runner) -> AsyncIterator[Process]:
+        """Run another process that takes locks in the same mode."""
+        async with Process(runner.kind, self.alias) as process:
             yield process

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .history import Log, Note
+from .history import HolderInfo, Log
 from .plans import LIMITED, SHARED, Plan, draw
 from .resource import Writer
 
@@ -65,7 +65,7 @@ class _Client:
         return lock(plan.name, using=self._alias, ttl=self._ttl, **given)
 
     @contextmanager
-    def _noted(self, op: str, plan: Plan, **told: Any) -> Iterator[Note]:
+    def _noted(self, op: str, plan: Plan, **told: Any) -> Iterator[HolderInfo]:
         """Write a call down; errors of the library are outcomes, others end the client."""
         from django_distlock import LockBackendError, LockError
 
@@ -77,7 +77,7 @@ class _Client:
             except LockError as error:
                 note.say("fail", error=repr(error)[:300])
 
-    def _write(self, note: Note, plan: Plan, told: dict[str, Any]) -> None:
+    def _write(self, note: HolderInfo, plan: Plan, told: dict[str, Any]) -> None:
         # As who does not check would: the resource is what stops him.
         note.say("ok" if self._writer.write(plan.name, **told) else "fail")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Call", "Log", "Note", "read"]
+__all__ = ["Call", "HolderInfo", "Log", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Call:
         return str(self.facts.get("owner", ""))
 
 
-class Note:
+class HolderInfo:
     """What a call that is under way will have to say."""
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Log:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     @contextmanager
-    def call(self, op: str, name: str, **facts: Any) -> Iterator[Note]:
+    def call(self, op: str, name: str, **facts: Any) -> Iterator[HolderInfo]:
         """Write a call down; an exception that leaves the block makes it one that nobody knows."""
         number = next(self._calls)
         self._write(number, op, "invoke", name, facts)
-        note = Note()
+        note = HolderInfo()
         try:
             yield note
         except BaseException:

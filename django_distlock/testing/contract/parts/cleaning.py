@@ -12,7 +12,7 @@ import pytest
 from .... import InvalidLockError, Lease, LeaseLostError
 from ....core.cleaning import clean
 from ....core.values import Cleaned, CleanPolicy
-from ...worlds import Actor, World
+from ...runners import Actor, Runner
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Cleaning"]
@@ -31,18 +31,18 @@ class Cleaning(ContractBase):
         return await actor.drive(clean(self.backend(), policy, clock=self.backend().clock))
 
     @needs("shows_holders", "cleans")
-    async def test_held_locks_are_not_cleaned(self, world: World) -> None:
+    async def test_held_locks_are_not_cleaned(self, runner: Runner) -> None:
         """Leave what is held, for a moment or for long, renewed or not, in whatever batches."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         held = [
-            await a.take(self.lock(world.name(f"{number}"), ttl=ttl, renew=renew))
+            await a.take(self.lock(runner.name(f"{number}"), ttl=ttl, renew=renew))
             for number, (ttl, renew) in enumerate([(5, True), (60, False), (3600, True)] * 3)
         ]
-        free = await a.take(self.lock(world.name("free")))
+        free = await a.take(self.lock(runner.name("free")))
         await a.release(free)
         for batch in (1, 2, 500):
             await self.clean_all(b, batch=batch)
-        assert {info.name for info in await b.held(self.backend(), world.prefix)} == {
+        assert {info.name for info in await b.held(self.backend(), runner.prefix)} == {
             lease.name for lease in held
         }
         for lease in held:
@@ -53,10 +53,10 @@ class Cleaning(ContractBase):
             await a.release(lease)
 
     @needs("force_releases", "cleans", "supports_fencing")
-    async def test_tokens_rise_through_cleaning(self, world: World) -> None:
+    async def test_tokens_rise_through_cleaning(self, runner: Runner) -> None:
         """Give a greater token after a released, an expired and a broken lease was cleaned."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock, short = self.lock(name), self.lock(name, ttl=self.short, renew=False)
         tokens = []
         for _ in range(3):
@@ -73,10 +73,10 @@ class Cleaning(ContractBase):
         assert all(before < after for before, after in pairwise(tokens))
 
     @needs("cleans")
-    async def test_who_lost_what_was_cleaned_is_told(self, world: World) -> None:
+    async def test_who_lost_what_was_cleaned_is_told(self, runner: Runner) -> None:
         """Renew and release nothing after a lease that ran out was cleaned away."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name, ttl=self.short, renew=False))
         await self.nobody_holds(b, name, self.ends_within(self.short))
         await self.clean_all(b)
@@ -87,11 +87,11 @@ class Cleaning(ContractBase):
         await b.release(await b.take(self.lock(name)))
 
     @needs("cleans")
-    async def test_a_dry_run_removes_nothing(self, world: World) -> None:
+    async def test_a_dry_run_removes_nothing(self, runner: Runner) -> None:
         """Count what would be removed; it is there still, and removed when it is meant."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         for number in range(5):
-            lease = await a.take(self.lock(world.name(f"{number}"), ttl=self.short, renew=False))
+            lease = await a.take(self.lock(runner.name(f"{number}"), ttl=self.short, renew=False))
             if number % 2:
                 await a.release(lease)
             else:
@@ -104,14 +104,14 @@ class Cleaning(ContractBase):
         assert (await self.clean_all(b)).seen == done.seen - done.removed
 
     @needs("cleans")
-    async def test_what_was_used_lately_is_left(self, world: World) -> None:
+    async def test_what_was_used_lately_is_left(self, runner: Runner) -> None:
         """Remove nothing that is younger than asked for: neither released nor run out."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         await b.clean(self.backend(), older_than=3600)  # what others have left here
-        released = await a.take(self.lock(world.name("released")))
+        released = await a.take(self.lock(runner.name("released")))
         await a.release(released)
-        await a.take(self.lock(world.name("expired"), ttl=self.short, renew=False))
-        await self.nobody_holds(b, world.name("expired"), self.ends_within(self.short))
+        await a.take(self.lock(runner.name("expired"), ttl=self.short, renew=False))
+        await self.nobody_holds(b, runner.name("expired"), self.ends_within(self.short))
         before = await self.clean_all(b, dry_run=True)
         for age in (3600, timedelta(days=7)):
             done = await b.clean(self.backend(), older_than=age)
@@ -120,7 +120,7 @@ class Cleaning(ContractBase):
         assert (await self.clean_all(b, dry_run=True)).removed >= before.removed
 
     @needs("cleans")
-    async def test_a_cleaning_all_the_time_is_not_noticed(self, world: World) -> None:
+    async def test_a_cleaning_all_the_time_is_not_noticed(self, runner: Runner) -> None:
         """Grant each of a few names to one at a time, without an error, while two clean."""
         inside: dict[str, Lease] = {}
         over = asyncio.Event()
@@ -130,7 +130,7 @@ class Cleaning(ContractBase):
             number = 0
             while number < ROUNDS or min(passes) < 2:
                 number += 1
-                lock = self.lock(world.name(f"{number % 2}"), wait=30)
+                lock = self.lock(runner.name(f"{number % 2}"), wait=30)
                 lease = await actor.enter(lock)
                 assert lease.name not in inside
                 inside[lease.name] = lease
@@ -146,26 +146,26 @@ class Cleaning(ContractBase):
             finally:
                 passes[which] += ROUNDS  # one that fails is not waited for
 
-        cleaners = [asyncio.create_task(keep_clean(world.actor(), which)) for which in (0, 1)]
+        cleaners = [asyncio.create_task(keep_clean(runner.actor(), which)) for which in (0, 1)]
         try:
-            await asyncio.gather(*(use(world.actor()) for _ in range(4)))
+            await asyncio.gather(*(use(runner.actor()) for _ in range(4)))
         finally:
             over.set()
         await asyncio.gather(*cleaners)
 
     @needs("cleans", exclusive=False)
-    async def test_the_answer_adds_up(self, world: World) -> None:
+    async def test_the_answer_adds_up(self, runner: Runner) -> None:
         """Tell what was seen and removed; there is nothing left to go on from."""
-        a = world.actor()
+        a = runner.actor()
         done = await a.clean(self.backend(), older_than=3600, batch=1)
         assert isinstance(done, Cleaned)
         assert 0 <= done.removed <= done.seen
         assert done.cursor is None
 
     @applies_to_all
-    async def test_a_policy_out_of_range_is_refused(self, world: World) -> None:
+    async def test_a_policy_out_of_range_is_refused(self, runner: Runner) -> None:
         """Refuse what is too young, what is no number and what is no batch."""
-        a = world.actor()
+        a = runner.actor()
         wrong: list[dict[str, Any]] = [
             *({"older_than": age} for age in (0, 59, -1, True, None, "7d", float("nan"), 1e12)),
             *({"older_than": 60, "batch": size} for size in (0, -1, 10_001, True, 1.5, None, "5")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from ...worlds import World
+from ...runners import Runner
 from ..base import ContractBase, needs
 
 __all__ = ["Fencing"]
@@ -17,10 +17,10 @@ class Fencing(ContractBase):
     """Fencing tokens."""
 
     @needs("supports_fencing", exclusive=False)
-    async def test_tokens_rise_through_releases(self, world: World) -> None:
+    async def test_tokens_rise_through_releases(self, runner: Runner) -> None:
         """Give a greater token at each grant, to the same or to another holder."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         tokens = []
         for actor in (a, a, b, a, b, b):
             lease = await actor.take(lock)
@@ -30,10 +30,10 @@ class Fencing(ContractBase):
         assert all(before < after for before, after in pairwise(tokens))
 
     @needs("force_releases", "supports_fencing")
-    async def test_tokens_rise_through_expiry_and_force(self, world: World) -> None:
+    async def test_tokens_rise_through_expiry_and_force(self, runner: Runner) -> None:
         """Give a greater token after a lease that ran out, and after one that was broken."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         expired = await a.take(self.lock(name, ttl=self.short, renew=False))
         forced = await b.take(lock, wait=self.ends_within(self.short))
@@ -43,10 +43,10 @@ class Fencing(ContractBase):
         assert expired.fencing_token < forced.fencing_token < last.fencing_token
 
     @needs("shows_holders", "supports_fencing")
-    async def test_renewals_keep_the_token(self, world: World) -> None:
+    async def test_renewals_keep_the_token(self, runner: Runner) -> None:
         """Keep the token as long as the lease, in the lease and in the store."""
-        a = world.actor()
-        lease = await a.take(self.lock(world.name()))
+        a = runner.actor()
+        lease = await a.take(self.lock(runner.name()))
         token = lease.fencing_token
         for ttl in (None, 5, 10):
             await a.renew(lease, ttl)
@@ -55,13 +55,13 @@ class Fencing(ContractBase):
         await a.release(lease)
 
     @needs("supports_fencing", "processes")
-    async def test_tokens_rise_over_processes(self, world: World) -> None:
+    async def test_tokens_rise_over_processes(self, runner: Runner) -> None:
         """Give a greater token whatever process asks."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         tokens = []
-        async with self.process(world) as process:
+        async with self.process(runner) as process:
             for _ in range(2):
                 lease = await a.take(lock)
                 tokens.append(lease.fencing_token)
@@ -73,10 +73,10 @@ class Fencing(ContractBase):
         assert all(before < after for before, after in pairwise(tokens))
 
     @needs("supports_fencing", "restart_store")
-    async def test_tokens_rise_through_a_restart(self, world: World) -> None:
+    async def test_tokens_rise_through_a_restart(self, runner: Runner) -> None:
         """Give greater tokens after the store was restarted, and go on without ado."""
-        a, b = world.actor(), world.actor()
-        held, released = self.lock(world.name("held")), self.lock(world.name("released"))
+        a, b = runner.actor(), runner.actor()
+        held, released = self.lock(runner.name("held")), self.lock(runner.name("released"))
         lease = await b.take(held)
         before = await a.take(released)
         await a.release(before)

@@ -20,8 +20,8 @@ from .... import (
     lock_all,
 )
 from ....backends.base import BaseLockBackend
+from ...runners import Actor, Runner
 from ...taps import failing, untouchable
-from ...worlds import Actor, World
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Groups"]
@@ -34,15 +34,15 @@ class Groups(ContractBase):
         group: LockGroup = lock_all(*map(self.lock, names), **options)
         return group
 
-    def _in_order(self, world: World, count: int) -> list[str]:
+    def _in_order(self, runner: Runner, count: int) -> list[str]:
         """Return names in the order in which groups take them."""
-        return sorted(map(world.name, map(str, range(count))), key=self.backend().key)
+        return sorted(map(runner.name, map(str, range(count))), key=self.backend().key)
 
     @applies_to_all
-    async def test_all_are_obtained_in_the_order_given(self, world: World) -> None:
+    async def test_all_are_obtained_in_the_order_given(self, runner: Runner) -> None:
         """Return a lease for each name, in the order of the names, and free all at the end."""
-        a = world.actor()
-        names = self._in_order(world, 4)
+        a = runner.actor()
+        names = self._in_order(runner, 4)
         for order in (names, names[::-1]):
             group = self._group(*order)
             leases = await a.enter(group)
@@ -53,10 +53,10 @@ class Groups(ContractBase):
             assert not any([await a.locked(self.lock(name)) for name in names])
         assert await a.take(lock_all()) == ()
 
-    async def test_all_or_none(self, world: World) -> None:
+    async def test_all_or_none(self, runner: Runner) -> None:
         """Take none when one of them is held, whichever it is."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        names = self._in_order(world, 3)
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        names = self._in_order(runner, 3)
         for name in names:
             lease = await b.take(self.lock(name))
             assert await a.acquire(self._group(*names), wait=0) is None
@@ -70,10 +70,10 @@ class Groups(ContractBase):
         for lease in await a.take(self._group(*names)):
             await a.release(lease)
 
-    async def test_an_error_half_way_leaves_none(self, world: World) -> None:
+    async def test_an_error_half_way_leaves_none(self, runner: Runner) -> None:
         """Give back what was taken when the store fails, or one is held already, half way."""
-        a, backend = world.actor(), self.backend()
-        names = self._in_order(world, 3)
+        a, backend = runner.actor(), self.backend()
+        names = self._in_order(runner, 3)
         lease = await a.take(self.lock(names[2]))
         with pytest.raises(AlreadyHeldError):
             await a.acquire(self._group(*names), wait=0)
@@ -82,10 +82,10 @@ class Groups(ContractBase):
         with failing(backend, "try_acquire", answered=True), pytest.raises(LockBackendError):
             await a.acquire(self._group(*names), wait=0)
 
-    async def test_groups_do_not_wait_for_each_other(self, world: World) -> None:
+    async def test_groups_do_not_wait_for_each_other(self, runner: Runner) -> None:
         """Take the locks in one order, so that no two wait for each other."""
-        names = self._in_order(world, 3)
-        actors = [world.actor(), world.actor()]
+        names = self._in_order(runner, 3)
+        actors = [runner.actor(), runner.actor()]
 
         async def turns(actor: Actor, order: list[str]) -> None:
             for _ in range(5):
@@ -96,10 +96,10 @@ class Groups(ContractBase):
         await asyncio.gather(turns(actors[0], names), turns(actors[1], names[::-1]))
         assert time.monotonic() - started < 15
 
-    async def test_the_wait_is_for_all_of_them(self, world: World) -> None:
+    async def test_the_wait_is_for_all_of_them(self, runner: Runner) -> None:
         """Wait for all locks together no longer than asked for."""
-        a, b = world.actor(), world.actor()
-        first, second = self._in_order(world, 2)
+        a, b = runner.actor(), runner.actor()
+        first, second = self._in_order(runner, 2)
         early, late = await b.take(self.lock(first)), await b.take(self.lock(second))
         started = time.monotonic()
         waiting = a.begin(self._group(second, first), wait=0.7)
@@ -110,20 +110,20 @@ class Groups(ContractBase):
         await b.release(late)
 
     @applies_to_all
-    async def test_a_name_given_twice(self, world: World) -> None:
+    async def test_a_name_given_twice(self, runner: Runner) -> None:
         """Refuse it before the store is touched."""
-        a = world.actor()
-        name, other = world.name(), world.name("other")
+        a = runner.actor()
+        name, other = runner.name(), runner.name("other")
         with untouchable(self.backend()), pytest.raises(InvalidLockError) as refused:
             await a.acquire(self._group(name, other, name), wait=0)
         assert refused.value.name == name
 
     async def test_aliases_may_be_mixed(
-        self, world: World, twins: Callable[[str], BaseLockBackend]
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend]
     ) -> None:
         """Take the same name of two aliases: they are two locks."""
-        a, b = world.actor(), world.actor()
-        locks = [self.lock(world.name()), lock(world.name(), using=twins(world.prefix).alias)]
+        a, b = runner.actor(), runner.actor()
+        locks = [self.lock(runner.name()), lock(runner.name(), using=twins(runner.prefix).alias)]
         leases = await a.take(lock_all(*locks))
         for each in locks:
             assert await b.acquire(each, wait=0) is None
@@ -131,10 +131,10 @@ class Groups(ContractBase):
             await a.release(lease)
 
     @needs("force_releases")
-    async def test_one_that_was_lost(self, world: World) -> None:
+    async def test_one_that_was_lost(self, runner: Runner) -> None:
         """Tell of a lost one at the end of the block, and free the others nevertheless."""
-        a, b = world.actor(), world.actor()
-        names = self._in_order(world, 3)
+        a, b = runner.actor(), runner.actor()
+        names = self._in_order(runner, 3)
         for name in names:
             group = self._group(*names)
             await a.enter(group)

@@ -14,7 +14,7 @@ from .... import (
     LockNotHeldError,
     UnsupportedOperationError,
 )
-from ...worlds import World
+from ...runners import Runner
 from ..base import ContractBase, lacks, needs
 
 __all__ = ["Handing"]
@@ -23,10 +23,10 @@ __all__ = ["Handing"]
 class Handing(ContractBase):
     """Detach, attach and adopt."""
 
-    async def test_a_detached_lease_is_attached(self, world: World) -> None:
+    async def test_a_detached_lease_is_attached(self, runner: Runner) -> None:
         """Keep the lock and its token on the way from one actor to another."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         lease = await a.take(lock)
         handle = await a.do(lease.detach)
         assert isinstance(handle, str)
@@ -44,10 +44,10 @@ class Handing(ContractBase):
             await c.attach(handle)
         await c.release(await c.take(lock))
 
-    async def test_the_attaching_one_holds(self, world: World) -> None:
+    async def test_the_attaching_one_holds(self, runner: Runner) -> None:
         """Count the one who attached as the holder for re-entry, and no other."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         taken = await b.attach(await a.do((await a.take(lock)).detach))
         again = await b.take(lock)
         assert self.token(again) == self.token(taken)
@@ -55,29 +55,29 @@ class Handing(ContractBase):
         await b.release(again)
         await b.release(taken)
 
-    async def test_a_block_may_hand_its_lease_on(self, world: World) -> None:
+    async def test_a_block_may_hand_its_lease_on(self, runner: Runner) -> None:
         """Leave a block quietly whose lease was detached in the body, and do not release it."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         handle = await a.do((await a.enter(lock)).detach)
         await a.leave(lock)
         assert await b.acquire(lock, wait=0) is None
         await b.release(await b.attach(handle))
 
-    async def test_a_handle_is_good_for_the_ttl(self, world: World) -> None:
+    async def test_a_handle_is_good_for_the_ttl(self, runner: Runner) -> None:
         """Refuse a handle whose lease ran out on the way."""
-        a, b = world.actor(), world.actor()
-        lease = await a.take(self.lock(world.name(), ttl=self.short))
+        a, b = runner.actor(), runner.actor()
+        lease = await a.take(self.lock(runner.name(), ttl=self.short))
         handle = await a.do(lease.detach)
         await asyncio.sleep(self.ends_within(self.short) - self.backend().grace + 0.05)
         with pytest.raises(LeaseLostError):
             await b.attach(handle)
 
     @needs("force_releases")
-    async def test_a_forged_handle_is_refused(self, world: World) -> None:
+    async def test_a_forged_handle_is_refused(self, runner: Runner) -> None:
         """Refuse what `detach` did not give, and what it gave of a lock that was forced since."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         handle = await a.do((await a.take(lock)).detach)
         parts = json.loads(handle)
@@ -91,10 +91,10 @@ class Handing(ContractBase):
         with pytest.raises(LeaseLostError):
             await b.attach(handle)
 
-    async def test_a_lease_taken_twice_is_not_detached(self, world: World) -> None:
+    async def test_a_lease_taken_twice_is_not_detached(self, runner: Runner) -> None:
         """Keep a lease here whose other holder in this process would go without."""
-        a = world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        a = runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         outer, inner = await a.take(lock), await a.take(lock)
         with pytest.raises(LockNotHeldError):
             await a.do(inner.detach)
@@ -102,13 +102,13 @@ class Handing(ContractBase):
         await a.release(outer)
 
     @needs("processes", "transferable")
-    async def test_a_lease_goes_to_another_process_and_back(self, world: World) -> None:
+    async def test_a_lease_goes_to_another_process_and_back(self, runner: Runner) -> None:
         """Keep lock and token on the way to another process and back."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(lock)
-        async with self.process(world) as process:
+        async with self.process(runner) as process:
             token = await process.ask("attach", handle=await a.do(lease.detach))
             self.same(token, lease)
             assert await b.acquire(lock, wait=0) is None
@@ -119,20 +119,20 @@ class Handing(ContractBase):
         await b.release(await b.take(lock))
 
     @lacks("transferable")
-    async def test_a_lease_does_not_go_to_another_process(self, world: World) -> None:
+    async def test_a_lease_does_not_go_to_another_process(self, runner: Runner) -> None:
         """Say so where it is attached; in its own process it is taken up anyway."""
-        a = world.actor()
-        lock = self.lock(world.name())
-        async with self.process(world) as process:
+        a = runner.actor()
+        lock = self.lock(runner.name())
+        async with self.process(runner) as process:
             handle = await a.do((await a.take(lock)).detach)
             with pytest.raises(UnsupportedOperationError):
                 await process.ask("attach", handle=handle)
             await a.release(await a.attach(handle))
 
-    async def test_an_adopted_lease_has_a_new_holder(self, world: World) -> None:
+    async def test_an_adopted_lease_has_a_new_holder(self, runner: Runner) -> None:
         """Count the one who adopted as the holder, and its taker no more."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         lease = await a.take(lock)
         await b.do(lease.adopt)
         assert await a.acquire(lock, wait=0) is None

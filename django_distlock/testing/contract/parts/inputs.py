@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from .... import InvalidLockError, lock, lock_all
+from ...runners import Runner
 from ...taps import untouchable
-from ...worlds import World
 from ..base import ContractBase, applies_to_all
 
 __all__ = ["Inputs"]
@@ -32,10 +32,10 @@ class Inputs(ContractBase):
     """Names, ttls and waits that are out of range."""
 
     @applies_to_all
-    async def test_bad_input_never_reaches_the_store(self, world: World) -> None:
+    async def test_bad_input_never_reaches_the_store(self, runner: Runner) -> None:
         """Refuse it by InvalidLockError, which is a ValueError and names the alias."""
-        a, backend = world.actor(), self.backend()
-        good = world.name()
+        a, backend = runner.actor(), self.backend()
+        good = runner.name()
         with untouchable(backend):
             for name in NAMES:
                 with pytest.raises(InvalidLockError) as refused:
@@ -62,10 +62,10 @@ class Inputs(ContractBase):
                     await a.force(backend, name)
 
     @applies_to_all
-    async def test_bad_input_spares_a_lease(self, world: World) -> None:
+    async def test_bad_input_spares_a_lease(self, runner: Runner) -> None:
         """Refuse to renew for a ttl that is out of range, and keep the lease as it is."""
-        a, backend = world.actor(), self.backend()
-        lease = await a.take(self.lock(world.name(), renew=False))
+        a, backend = runner.actor(), self.backend()
+        lease = await a.take(self.lock(runner.name(), renew=False))
         left = lease.remaining()
         with untouchable(backend):
             for ttl in TTLS:

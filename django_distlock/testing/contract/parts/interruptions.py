@@ -22,7 +22,7 @@ from .... import Lock, lock_all
 from ....core import clock
 from ....core.blocks import Guard
 from ....core.worker import Worker
-from ...worlds import TaskWorld
+from ...runners import AsyncRunner
 from ..base import ContractBase, applies_to_all, lacks
 
 __all__ = ["Interruptions"]
@@ -34,7 +34,7 @@ class Interruptions(ContractBase):
     interrupts: ClassVar[int] = 100
     """How many signals interrupt the sync blocks."""
 
-    async def test_a_cancellation_at_any_step(self, tasks: TaskWorld) -> None:
+    async def test_a_cancellation_at_any_step(self, tasks: AsyncRunner) -> None:
         """Leave nothing when a block is cancelled at each of its suspensions in turn.
 
         Once, or again at each later suspension, as anyio and Trio do it; before what was awaited is
@@ -48,7 +48,7 @@ class Interruptions(ContractBase):
                     for again in (False, True):
                         await self._sweep(tasks, f"{in_transaction}-{late}-{again}", late, again)
 
-    async def _sweep(self, tasks: TaskWorld, what: str, late: bool, again: bool) -> None:
+    async def _sweep(self, tasks: AsyncRunner, what: str, late: bool, again: bool) -> None:
         for many in (False, True):
             step = 0
             reached = True

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from .... import Lease, LockInfo, leader
-from ...worlds import Actor, World
+from ...runners import Actor, Runner
 from ..base import ContractBase, needs
 
 __all__ = ["Leading"]
@@ -56,10 +56,10 @@ class Leading(ContractBase):
             before = seen
         await native.aclose()
 
-    async def test_one_at_a_time_leads(self, world: World) -> None:
+    async def test_one_at_a_time_leads(self, runner: Runner) -> None:
         """Have each of three lead once, one after the other, with rising tokens."""
-        actors = [world.actor() for _ in range(3)]
-        name = world.name()
+        actors = [runner.actor() for _ in range(3)]
+        name = runner.name()
         spans: list[tuple[float, float]] = []
         tokens: list[int | None] = []
 
@@ -77,10 +77,10 @@ class Leading(ContractBase):
         if self.has("supports_fencing"):
             assert tokens == sorted(tokens, key=lambda token: token or 0)
 
-    async def test_a_resigned_leader_is_followed(self, world: World) -> None:
+    async def test_a_resigned_leader_is_followed(self, runner: Runner) -> None:
         """Pass the leadership on at once when the leader resigns."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name))
         following = asyncio.ensure_future(self._campaign(b, name, lambda lease: True))
         await asyncio.sleep(PAUSE)
@@ -88,10 +88,10 @@ class Leading(ContractBase):
         await asyncio.wait_for(following, 10 + self.handoff)
 
     @needs("force_releases")
-    async def test_a_leader_that_lost_campaigns_again(self, world: World) -> None:
+    async def test_a_leader_that_lost_campaigns_again(self, runner: Runner) -> None:
         """Run again after a loss, as a later grant."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         leases: list[Lease] = []
 
         def body(lease: Lease) -> bool:
@@ -109,10 +109,10 @@ class Leading(ContractBase):
         self.newer(second, than=first)
 
     @needs("supports_fencing")
-    async def test_an_observer_is_told(self, world: World) -> None:
+    async def test_an_observer_is_told(self, runner: Runner) -> None:
         """Tell who leads now, and then of each change."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         await self._observe(b, name, None)
         for _ in range(2):

@@ -13,8 +13,8 @@ import pytest
 from .... import Lease
 from ....core.flow import Flow, Granted, acquire
 from ....core.values import Claim, Refusal
+from ...runners import AsyncRunner, Cancelled, Runner, until
 from ...taps import Gate, failing, tap
-from ...worlds import Cancelled, TaskWorld, World, until
 from ..base import ContractBase, lacks, only
 
 __all__ = ["Leftovers"]
@@ -45,9 +45,9 @@ class Stop(BaseException):
 class Leftovers(ContractBase):
     """What is left behind by those who did not get the lock: nothing."""
 
-    async def _free(self, world: World, name: str) -> None:
+    async def _free(self, runner: Runner, name: str) -> None:
         """Fail unless the lock is there to be had, by a new actor, at once."""
-        looker = world.actor()
+        looker = runner.actor()
         assert await looker.call(self.backend(), "inspect", name) is None
         await looker.release(await looker.take(self.lock(name)))
 
@@ -68,29 +68,29 @@ class Leftovers(ContractBase):
         """Have a turn in the store's queue end soon: nothing comes that would end it."""
         return mock.patch.object(self.backend(), "queue_limit", self.brief)
 
-    async def test_a_timed_out_wait(self, world: World) -> None:
+    async def test_a_timed_out_wait(self, runner: Runner) -> None:
         """Leave nothing when the time is up."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(lock)
         for wait in (0, 0.05):
             assert await b.acquire(lock, wait=wait) is None
         await a.release(lease)
-        await self._free(world, name)
+        await self._free(runner, name)
 
-    async def test_an_interrupted_acquire(self, world: World) -> None:
+    async def test_an_interrupted_acquire(self, runner: Runner) -> None:
         """Leave nothing when Ctrl-C comes just after the store's answer, yes or no.
 
         A question of which nothing was found is withdrawn again later: it may not have reached the
         store by then.
         """
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         abandoned: list[Claim] = []
         for held in (False, True):
             # Held: step 0 is refused and 1 is the pause. Free: step 0 is granted.
             for at in (0, 1, 2) if held else (0,):
-                name = world.name(f"{held}{at}")
+                name = runner.name(f"{held}{at}")
                 lease: Lease | None = None
                 if held:
                     lease = await b.take(self.lock(name))
@@ -101,14 +101,14 @@ class Leftovers(ContractBase):
                 assert await a.call(self.backend(), "renew", claim) is False
                 if lease is not None:
                     await b.release(lease)
-                await self._free(world, name)
-        assert {claim.name for claim in abandoned} <= {world.name(f"True{at}") for at in (0, 1, 2)}
+                await self._free(runner, name)
+        assert {claim.name for claim in abandoned} <= {runner.name(f"True{at}") for at in (0, 1, 2)}
 
-    async def test_a_closed_flow_is_abandoned(self, world: World) -> None:
+    async def test_a_closed_flow_is_abandoned(self, runner: Runner) -> None:
         """Hand the claim on to be withdrawn when no driver carries out the steps any more."""
-        a = world.actor()
+        a = runner.actor()
         abandoned: list[Claim] = []
-        claim = self.claim(world.name())
+        claim = self.claim(runner.name())
         steps = self._acquiring(claim, None, abandoned.append)
         first = next(steps)
         await a.drive(only(first))
@@ -116,10 +116,10 @@ class Leftovers(ContractBase):
         assert abandoned == [claim]
         assert await a.call(self.backend(), "release", claim) is True
 
-    async def test_an_error_while_waiting(self, world: World) -> None:
+    async def test_an_error_while_waiting(self, runner: Runner) -> None:
         """Leave nothing when an error of the program ends the wait."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(lock)
         broken = RuntimeError("of the program")
@@ -129,13 +129,13 @@ class Leftovers(ContractBase):
                 interrupted(self._acquiring(self.claim(name), None, abandoned.append), broken, 1)
             )
         await a.release(lease)
-        await self._free(world, name)
+        await self._free(runner, name)
         assert abandoned == []
 
-    async def test_an_interrupted_release(self, world: World) -> None:
+    async def test_an_interrupted_release(self, runner: Runner) -> None:
         """Free the lock in the background when Ctrl-C comes between two tries to release it."""
-        a, backend = world.actor(), self.backend()
-        name = world.name()
+        a, backend = runner.actor(), self.backend()
+        name = runner.name()
         lease = await a.take(self.lock(name))
 
         def stop() -> None:
@@ -145,9 +145,9 @@ class Leftovers(ContractBase):
             with tap(backend, "pause", before=stop), pytest.raises(Stop):
                 await a.release(lease)
             await self.nobody_holds(a, name, within=2.0)
-        await self._free(world, name)
+        await self._free(runner, name)
 
-    async def test_a_cancelled_wait(self, tasks: TaskWorld) -> None:
+    async def test_a_cancelled_wait(self, tasks: AsyncRunner) -> None:
         """Leave nothing when the waiting task is cancelled, early or late."""
         a, b = tasks.actor(), tasks.actor()
         name = tasks.name()
@@ -163,7 +163,7 @@ class Leftovers(ContractBase):
         await a.release(lease)
         await self._free(tasks, name)
 
-    async def test_a_wait_within_asyncio_timeout(self, tasks: TaskWorld) -> None:
+    async def test_a_wait_within_asyncio_timeout(self, tasks: AsyncRunner) -> None:
         """Leave nothing when `asyncio.timeout` ends the wait."""
         a, b = tasks.actor(), tasks.actor()
         name = tasks.name()
@@ -180,7 +180,7 @@ class Leftovers(ContractBase):
         await self._free(tasks, name)
 
     @lacks("never_blocks")
-    async def test_a_cancellation_while_the_store_answers(self, tasks: TaskWorld) -> None:
+    async def test_a_cancellation_while_the_store_answers(self, tasks: AsyncRunner) -> None:
         """Give a grant back that comes when its task was cancelled, even twice."""
         a = tasks.actor()
         for place in ("before", "after"):
@@ -202,7 +202,7 @@ class Leftovers(ContractBase):
                 await self._free(tasks, name)
 
     @lacks("never_blocks")
-    async def test_a_cancellation_while_the_store_frees(self, tasks: TaskWorld) -> None:
+    async def test_a_cancellation_while_the_store_frees(self, tasks: AsyncRunner) -> None:
         """Free the lock also when the task was cancelled in the middle of the release."""
         a = tasks.actor()
         for place in ("before", "after"):
@@ -221,7 +221,7 @@ class Leftovers(ContractBase):
                     await freeing
             await self._free(tasks, name)
 
-    async def test_a_cancelled_block(self, tasks: TaskWorld) -> None:
+    async def test_a_cancelled_block(self, tasks: AsyncRunner) -> None:
         """Free the lock when the body of its block is cancelled."""
         a = tasks.actor()
         name = tasks.name()
@@ -239,7 +239,7 @@ class Leftovers(ContractBase):
             await running
         await self._free(tasks, name)
 
-    async def test_a_wait_cancelled_as_the_lock_is_freed(self, tasks: TaskWorld) -> None:
+    async def test_a_wait_cancelled_as_the_lock_is_freed(self, tasks: AsyncRunner) -> None:
         """Lose no wake-up to a waiter that is cancelled at the moment of the release."""
         a, b, c = tasks.actor(), tasks.actor(), tasks.actor()
         for turn in range(5):

@@ -18,9 +18,9 @@ from .... import (
     UnsupportedOperationError,
     lock_all,
 )
-from ...crowds import Crowd, judge_crowd, meet
+from ...contention import Contention, judge_contention, meet
 from ...processes import Process
-from ...worlds import World
+from ...runners import Runner
 from ..base import ContractBase, lacks, needs
 
 __all__ = ["Limits"]
@@ -30,10 +30,10 @@ class Limits(ContractBase):
     """So many at once, and no more."""
 
     @needs("supports_limit")
-    async def test_so_many_and_no_more(self, world: World) -> None:
+    async def test_so_many_and_no_more(self, runner: Runner) -> None:
         """Grant as many slots as there are, each to one; a release frees its own."""
-        actors = [world.actor() for _ in range(4)]
-        name = world.name()
+        actors = [runner.actor() for _ in range(4)]
+        name = runner.name()
         lock = self.lock(name, limit=3)
         leases = [await actor.take(lock) for actor in actors[:3]]
         assert {lease.slot for lease in leases} == {0, 1, 2}
@@ -54,10 +54,10 @@ class Limits(ContractBase):
         assert not await actors[0].locked(lock)
 
     @needs("supports_limit")
-    async def test_a_waiter_gets_the_slot_that_is_freed(self, world: World) -> None:
+    async def test_a_waiter_gets_the_slot_that_is_freed(self, runner: Runner) -> None:
         """Wake who waits, whichever of the holders releases."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name(), limit=2)
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), limit=2)
         for last in (True, False):
             one, two = await a.take(lock, wait=self.handoff), await b.take(lock, wait=self.handoff)
             waiting = c.begin(lock, wait=30)
@@ -72,10 +72,10 @@ class Limits(ContractBase):
                 await actor.release(lease)
 
     @needs("supports_limit")
-    async def test_all_name_the_same_limit(self, world: World) -> None:
+    async def test_all_name_the_same_limit(self, runner: Runner) -> None:
         """Refuse another limit than that of the holders at once, and name both."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name, limit=3))
         others: list[tuple[dict[str, Any], str]]
         others = [({"limit": 2}, "limit=2"), ({}, "no limit"), ({"shared": True}, "no limit")]
@@ -98,10 +98,10 @@ class Limits(ContractBase):
         await b.release(await b.take(self.lock(name, limit=2), wait=self.handoff))
 
     @needs("supports_limit")
-    async def test_each_slot_has_a_lease(self, world: World) -> None:
+    async def test_each_slot_has_a_lease(self, runner: Runner) -> None:
         """Give the slot of a lease that ran out to another, and renew the others."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         kept = await a.take(self.lock(name, limit=2, ttl=self.kept))
         short = await b.take(self.lock(name, limit=2, ttl=self.brief, renew=False))
         within = self.ends_within(self.brief) + 5
@@ -115,10 +115,10 @@ class Limits(ContractBase):
         await c.release(lease)
 
     @needs("supports_limit", "transferable")
-    async def test_a_slot_is_handed_over(self, world: World) -> None:
+    async def test_a_slot_is_handed_over(self, runner: Runner) -> None:
         """Detach and attach: the slot goes along."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), limit=2)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), limit=2)
         first = await b.take(lock)
         lease = await a.take(lock)
         slot = lease.slot
@@ -128,10 +128,10 @@ class Limits(ContractBase):
         await b.release(first)
 
     @needs("supports_limit")
-    async def test_a_slot_is_taken_again_by_its_holder(self, world: World) -> None:
+    async def test_a_slot_is_taken_again_by_its_holder(self, runner: Runner) -> None:
         """Nest where that is asked, in the same slot; else refuse, though another slot is free."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name, limit=2))
         with pytest.raises(AlreadyHeldError):
             await a.acquire(self.lock(name, limit=2), wait=60)
@@ -144,12 +144,12 @@ class Limits(ContractBase):
         await a.release(again)
 
     @needs("supports_limit", "supports_shared")
-    async def test_a_group_of_all_kinds(self, world: World) -> None:
+    async def test_a_group_of_all_kinds(self, runner: Runner) -> None:
         """Take locks of all kinds at once, or none of them."""
-        a, b = world.actor(), world.actor()
-        alone = self.lock(world.name("alone"))
-        shared = self.lock(world.name("shared"), shared=True)
-        limited = self.lock(world.name("limited"), limit=2)
+        a, b = runner.actor(), runner.actor()
+        alone = self.lock(runner.name("alone"))
+        shared = self.lock(runner.name("shared"), shared=True)
+        limited = self.lock(runner.name("limited"), limit=2)
         group = lock_all(alone, shared, limited)
         leases = await a.take(group)
         assert [(lease.shared, lease.slot) for lease in leases] == [
@@ -167,10 +167,10 @@ class Limits(ContractBase):
             await b.release(lease)
 
     @needs("supports_limit", "force_releases", "supports_fencing")
-    async def test_a_slot_is_freed_by_force(self, world: World) -> None:
+    async def test_a_slot_is_freed_by_force(self, runner: Runner) -> None:
         """Free the slot that the token names."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name, limit=2)
         one, two = await a.take(lock), await b.take(lock)
         info = await c.force(self.backend(), name, two.fencing_token)
@@ -183,32 +183,32 @@ class Limits(ContractBase):
             await actor.release(lease)
 
     @needs("supports_limit")
-    async def test_slots_of_this_process(self, world: World, tmp_path: Path) -> None:
+    async def test_slots_of_this_process(self, runner: Runner, tmp_path: Path) -> None:
         """Never let more in than there are slots, by many actors."""
-        crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=8, limit=2)
-        visits = await asyncio.gather(*(meet(world.actor(), crowd, who) for who in range(5)))
-        judge_crowd(chain(*visits), 2, fencing=self.has("supports_fencing"))
+        task = Contention(self.alias, runner.name(), str(tmp_path), rounds=8, limit=2)
+        seen = await asyncio.gather(*(meet(runner.actor(), task, who) for who in range(5)))
+        judge_contention(chain(*seen), 2, fencing=self.has("supports_fencing"))
 
     @needs("supports_limit", "processes")
-    async def test_slots_in_processes(self, world: World, tmp_path: Path) -> None:
+    async def test_slots_in_processes(self, runner: Runner, tmp_path: Path) -> None:
         """The same in several processes."""
-        crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=15, limit=2)
+        task = Contention(self.alias, runner.name(), str(tmp_path), rounds=15, limit=2)
         async with AsyncExitStack() as stack:
             processes = await asyncio.gather(
-                *(stack.enter_async_context(self.process(world)) for _ in range(3))
+                *(stack.enter_async_context(self.process(runner)) for _ in range(3))
             )
-            visits = await asyncio.gather(
-                *(process.meet(crowd, who) for who, process in enumerate(processes))
+            seen = await asyncio.gather(
+                *(process.meet(task, who) for who, process in enumerate(processes))
             )
-        judge_crowd(chain(*visits), 2, fencing=self.has("supports_fencing"))
+        judge_contention(chain(*seen), 2, fencing=self.has("supports_fencing"))
 
     @needs("supports_limit", "processes")
-    async def test_a_killed_process_frees_its_slot(self, world: World) -> None:
+    async def test_a_killed_process_frees_its_slot(self, runner: Runner) -> None:
         """Give the slot of a killed process to a waiter when its ttl is over."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name, limit=2)
-        async with Process(world.kind, self.alias) as process:
+        async with Process(runner.kind, self.alias) as process:
             assert await process.acquire(name, ttl=self.kept, wait=10, limit=2) is not None
             lease = await a.take(lock)
             await process.kill()
@@ -219,10 +219,10 @@ class Limits(ContractBase):
             await b.release(other)
 
     @lacks("supports_limit")
-    async def test_it_has_no_limits(self, world: World) -> None:
+    async def test_it_has_no_limits(self, runner: Runner) -> None:
         """Say so, before the store is touched."""
-        a = world.actor()
-        lock = self.lock(world.name(), limit=2)
+        a = runner.actor()
+        lock = self.lock(runner.name(), limit=2)
         with pytest.raises(UnsupportedOperationError, match="limit") as caught:
             await a.acquire(lock, wait=0)
         assert (caught.value.name, caught.value.alias) == (lock.name, self.alias)

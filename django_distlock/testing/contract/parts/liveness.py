@@ -10,8 +10,8 @@ import pytest
 
 from .... import Lease, LeaseLostError
 from ...processes import Process
+from ...runners import AsyncRunner, Runner
 from ...taps import tap
-from ...worlds import TaskWorld, World
 from ..base import ContractBase, needs
 
 __all__ = ["Liveness"]
@@ -20,34 +20,34 @@ __all__ = ["Liveness"]
 class Liveness(ContractBase):
     """No orphaned lock, and no renewal for those who are gone."""
 
-    async def _free_within(self, world: World, name: str, seconds: float) -> None:
+    async def _free_within(self, runner: Runner, name: str, seconds: float) -> None:
         """Fail unless a waiter that comes now gets the lock in time."""
-        waiter = world.actor()
+        waiter = runner.actor()
         lease = await waiter.take(self.lock(name), wait=seconds)
         await waiter.release(lease)
 
-    async def test_an_unrenewed_lease_runs_out(self, world: World) -> None:
+    async def test_an_unrenewed_lease_runs_out(self, runner: Runner) -> None:
         """Free the lock when the ttl has passed, and not before its holder knows of it."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(self.lock(name, ttl=self.brief, renew=False))
         theirs = await b.take(lock, wait=self.ends_within(self.brief))
         assert lease.lost
         await b.release(theirs)
 
-    async def test_a_dead_holders_lease_runs_out(self, world: World) -> None:
+    async def test_a_dead_holders_lease_runs_out(self, runner: Runner) -> None:
         """Stop renewing when the thread or task that holds has ended, though the lease lives."""
-        a = world.actor()
-        lease = await a.take(self.lock(world.name(), ttl=self.brief))
+        a = runner.actor()
+        lease = await a.take(self.lock(runner.name(), ttl=self.brief))
         await a.close()
-        await self._free_within(world, lease.name, self.ends_within(self.brief))
+        await self._free_within(runner, lease.name, self.ends_within(self.brief))
         assert lease.lost
 
-    async def test_an_adopted_lease_outlives_its_taker(self, world: World) -> None:
+    async def test_an_adopted_lease_outlives_its_taker(self, runner: Runner) -> None:
         """Renew on when another has adopted the lease of a thread or task that has ended."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=self.kept)
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), ttl=self.kept)
         lease = await a.take(lock)
         await b.do(lease.adopt)
         await a.close()
@@ -56,7 +56,7 @@ class Liveness(ContractBase):
         assert await c.acquire(lock, wait=0) is None
         await b.release(lease)
 
-    async def test_a_lease_that_a_task_returned_is_renewed(self, tasks: TaskWorld) -> None:
+    async def test_a_lease_that_a_task_returned_is_renewed(self, tasks: AsyncRunner) -> None:
         """Renew for whoever awaited it what a task of its own acquired, and has ended."""
         a, b = tasks.actor(), tasks.actor()
         ttl = 2 * self.kept
@@ -72,11 +72,11 @@ class Liveness(ContractBase):
             assert await b.acquire(lock, wait=0) is None
             await a.release(lease)
 
-    async def test_a_lease_that_is_used_elsewhere_is_renewed(self, world: World) -> None:
+    async def test_a_lease_that_is_used_elsewhere_is_renewed(self, runner: Runner) -> None:
         """Renew for who checks it, when who acquired it has ended."""
-        a, b, c = world.actor(), world.actor(), world.actor()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
         ttl = 2 * self.kept
-        lock = self.lock(world.name(), ttl=ttl)
+        lock = self.lock(runner.name(), ttl=ttl)
         lease = await a.take(lock)
         await a.close()
         await b.do(lease.check)
@@ -84,33 +84,33 @@ class Liveness(ContractBase):
         assert await c.acquire(lock, wait=0) is None
         await b.release(lease)
 
-    async def test_a_dropped_lease_runs_out(self, world: World) -> None:
+    async def test_a_dropped_lease_runs_out(self, runner: Runner) -> None:
         """Stop renewing when nothing has the lease object any more, at once, without collecting."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         gc.disable()
         try:
             lease = await a.take(self.lock(name, ttl=self.brief))
             lease.on_lost(print)
             del lease
-            await self._free_within(world, name, self.ends_within(self.brief))
+            await self._free_within(runner, name, self.ends_within(self.brief))
         finally:
             gc.enable()
 
-    async def test_a_lease_is_not_renewed_past_max_hold(self, world: World) -> None:
+    async def test_a_lease_is_not_renewed_past_max_hold(self, runner: Runner) -> None:
         """Stop renewing after MAX_HOLD, by the lock or by the alias; the holder learns of it."""
-        a = world.actor()
-        lease = await a.take(self.lock(world.name(), ttl=self.brief, max_hold=self.brief))
-        await self._free_within(world, lease.name, self.brief + self.ends_within(self.brief))
+        a = runner.actor()
+        lease = await a.take(self.lock(runner.name(), ttl=self.brief, max_hold=self.brief))
+        await self._free_within(runner, lease.name, self.brief + self.ends_within(self.brief))
         with pytest.raises(LeaseLostError):
             await a.release(lease)
 
     @needs("processes")
-    async def test_a_killed_process_frees(self, world: World) -> None:
+    async def test_a_killed_process_frees(self, runner: Runner) -> None:
         """Give a waiter the lock of a process that was killed while it held."""
-        a = world.actor()
-        name = world.name()
-        async with Process(world.kind, self.alias) as process:
+        a = runner.actor()
+        name = runner.name()
+        async with Process(runner.kind, self.alias) as process:
             assert await process.acquire(name, ttl=self.kept, wait=10) is not None
             await asyncio.sleep(1.2 * self.kept)  # it renews
             assert await a.acquire(self.lock(name), wait=0) is None
@@ -123,13 +123,13 @@ class Liveness(ContractBase):
         await a.release(lease)
 
     @needs("processes")
-    async def test_a_killed_waiter_is_not_waited_for(self, world: World) -> None:
+    async def test_a_killed_waiter_is_not_waited_for(self, runner: Runner) -> None:
         """Pass a freed lock by those who died while they waited for it."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(lock)
-        async with Process(world.kind, self.alias) as process:
+        async with Process(runner.kind, self.alias) as process:
             process.tell("acquire", name=name, wait=20, options={"ttl": self.brief})
             await asyncio.sleep(0.3)  # it waits, or is killed before it does: both are right
             await process.kill()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from .... import InvalidLockError, LeaseLostError, LockNotAcquiredError, UnsupportedOperationError
-from ...worlds import Actor, World
+from ...runners import Actor, Runner
 from ..base import ContractBase, lacks, needs
 
 __all__ = ["MinHold"]
@@ -24,10 +24,10 @@ class MinHold(ContractBase):
         await actor.release(lease)
 
     @needs("transferable")
-    async def test_a_released_lock_stays_taken(self, world: World) -> None:
+    async def test_a_released_lock_stays_taken(self, runner: Runner) -> None:
         """Keep the name from all, the former holder included, and show until when."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=self.short, min_hold=20)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), ttl=self.short, min_hold=20)
         lease = await a.take(lock)
         assert lease.ttl == 20
         await a.release(lease)
@@ -48,22 +48,22 @@ class MinHold(ContractBase):
         await b.release(await b.take(self.lock(lease.name), wait=self.handoff))
 
     @needs("transferable")
-    async def test_a_resigned_lock_is_free_at_once(self, world: World) -> None:
+    async def test_a_resigned_lock_is_free_at_once(self, runner: Runner) -> None:
         """Free the lock by `resign`, whatever min_hold says."""
-        a, b = world.actor(), world.actor()
-        lease = await a.take(self.lock(world.name(), min_hold=20))
+        a, b = runner.actor(), runner.actor()
+        lease = await a.take(self.lock(runner.name(), min_hold=20))
         await a.resign(lease)
         again = await b.take(self.lock(lease.name), wait=self.handoff)
         self.newer(again, than=lease)
         await b.release(again)
 
     @needs("transferable")
-    async def test_nothing_shortens_it(self, world: World) -> None:
+    async def test_nothing_shortens_it(self, runner: Runner) -> None:
         """Neither an error, nor a crash, a shorter renewal, nesting, or a transfer."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         least = self.brief
-        failed, dropped, renewed, nested, handed = map(world.name, "abcde")
-        waiters = [world.actor() for _ in range(5)]
+        failed, dropped, renewed, nested, handed = map(runner.name, "abcde")
+        waiters = [runner.actor() for _ in range(5)]
         begun: dict[str, float] = {}
 
         begun[failed] = time.monotonic()
@@ -97,21 +97,21 @@ class MinHold(ContractBase):
         with pytest.raises(LeaseLostError):
             shorter.check()
 
-    async def test_nonsense_is_refused(self, world: World) -> None:
+    async def test_nonsense_is_refused(self, runner: Runner) -> None:
         """Refuse what is no length of time, and a max_hold that is shorter."""
-        a = world.actor()
+        a = runner.actor()
         for wrong in (0, -1, True, "5", float("nan")):
             with pytest.raises(InvalidLockError, match="min_hold"):
-                self.lock(world.name(), min_hold=wrong)
+                self.lock(runner.name(), min_hold=wrong)
         if self.has("transferable"):
             with pytest.raises(InvalidLockError, match="min_hold"):
-                await a.acquire(self.lock(world.name(), min_hold=60, max_hold=30))
+                await a.acquire(self.lock(runner.name(), min_hold=60, max_hold=30))
 
     @lacks("transferable")
-    async def test_it_is_refused(self, world: World) -> None:
+    async def test_it_is_refused(self, runner: Runner) -> None:
         """Refuse it where a lock ends with its connection, before the store is touched."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         with pytest.raises(UnsupportedOperationError, match="min_hold"):
             await a.acquire(self.lock(name, min_hold=5))
         await a.release(await a.take(self.lock(name)))

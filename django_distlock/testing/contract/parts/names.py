@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from .... import lock
 from ....backends.base import BaseLockBackend
-from ...worlds import World
+from ...runners import Runner
 from ..base import ContractBase, applies_to_all
 
 __all__ = ["Names"]
@@ -61,11 +61,11 @@ class Names(ContractBase):
 
     @applies_to_all
     async def test_any_name_is_a_lock_of_its_own(
-        self, world: World, twins: Callable[[str], BaseLockBackend]
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend]
     ) -> None:
         """Hold many difficult names at once; show each as it was written; free each by itself."""
-        a, b = world.actor(), world.actor()
-        backend = twins(world.prefix)  # so that short names are this test's own
+        a, b = runner.actor(), runner.actor()
+        backend = twins(runner.prefix)  # so that short names are this test's own
         leases = {
             name: await a.take(lock(name, using=backend.alias, ttl=60, renew=False))
             for name in NAMES
@@ -86,11 +86,11 @@ class Names(ContractBase):
 
     @applies_to_all
     async def test_prefixes_do_not_meet(
-        self, world: World, twins: Callable[[str], BaseLockBackend]
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend]
     ) -> None:
         """Keep prefix and name apart, also when both together read the same."""
-        a = world.actor()
-        p = world.prefix
+        a = runner.actor()
+        p = runner.prefix
         places = [(f"{p}a", "b:c"), (f"{p}a:b", "c"), (f"{p}a:", "b:c"), (f"{p}ab", ":c")]
         places += [(f"{p}a", ":b:c"), (f"{p}A", "b:c"), (p, "a:b:c"), ("", f"{p}a:b:c")]
         leases = []

@@ -12,8 +12,8 @@ from .... import Lease, LeaseLostError, LockNotHeldError
 from ....core.blocks import Guard
 from ....core.flow import Call
 from ....core.values import Grant, Refusal
+from ...runners import Runner
 from ...taps import tap
-from ...worlds import World
 from ..base import ContractBase, applies_to_all, needs, only
 
 __all__ = ["Ownership"]
@@ -23,10 +23,10 @@ class Ownership(ContractBase):
     """Symmetry: what one took, no other gives back."""
 
     @applies_to_all
-    async def test_releasing_twice_is_an_error(self, world: World) -> None:
+    async def test_releasing_twice_is_an_error(self, runner: Runner) -> None:
         """Refuse the second release, and everything else that needs the lease."""
-        a = world.actor()
-        lease = await a.take(self.lock(world.name()))
+        a = runner.actor()
+        lease = await a.take(self.lock(runner.name()))
         await a.release(lease)
         for again in (a.release(lease), a.renew(lease), a.do(lease.check), a.do(lease.detach)):
             with pytest.raises(LockNotHeldError) as refused:
@@ -35,20 +35,20 @@ class Ownership(ContractBase):
             assert refused.value.name == lease.name
 
     @applies_to_all
-    async def test_a_released_lease_begins_no_block(self, world: World) -> None:
+    async def test_a_released_lease_begins_no_block(self, runner: Runner) -> None:
         """Refuse a block whose body would run without the lock."""
-        a = world.actor()
-        lease = await a.take(self.lock(world.name()))
+        a = runner.actor()
+        lease = await a.take(self.lock(runner.name()))
         block = cast("Guard[Lease]", lease)  # entered as a lock is
         await a.enter(block)
         await a.leave(block)
         with pytest.raises(LockNotHeldError):
             await a.enter(block)
 
-    async def test_a_release_while_its_holder_acquires_once_more(self, world: World) -> None:
+    async def test_a_release_while_its_holder_acquires_once_more(self, runner: Runner) -> None:
         """Keep the lock for the nested acquisition that came between two steps of a release."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         lease = await a.take(lock)
         steps = lease._release()
         first = next(steps)  # the look for open transactions, or the request
@@ -62,10 +62,10 @@ class Ownership(ContractBase):
         await a.release(nested)
         await c.release(await c.take(lock))
 
-    async def test_releasing_twice_spares_the_next_holder(self, world: World) -> None:
+    async def test_releasing_twice_spares_the_next_holder(self, runner: Runner) -> None:
         """Leave the next holder's lock alone."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         lease = await a.take(lock)
         await a.release(lease)
         theirs = await b.take(lock)
@@ -74,10 +74,10 @@ class Ownership(ContractBase):
         assert await c.acquire(lock, wait=0) is None
         await b.release(theirs)
 
-    async def test_a_stranger_cannot_release_or_renew(self, world: World) -> None:
+    async def test_a_stranger_cannot_release_or_renew(self, runner: Runner) -> None:
         """Compare the owner in the store: held or not, only the owner gets a yes."""
-        a, backend = world.actor(), self.backend()
-        name = world.name()
+        a, backend = runner.actor(), self.backend()
+        name = runner.name()
         mine, stranger = self.claim(name), self.claim(name)
         for verb in ("release", "renew"):
             assert await a.call(backend, verb, stranger) is False
@@ -95,10 +95,10 @@ class Ownership(ContractBase):
         for verb in ("release", "renew"):
             assert await a.call(backend, verb, mine) is False
 
-    async def test_a_batch_is_answered_one_by_one(self, world: World) -> None:
+    async def test_a_batch_is_answered_one_by_one(self, runner: Runner) -> None:
         """Renew many claims of different ttls, some of them lost, and say which is which."""
-        a, backend = world.actor(), self.backend()
-        claims = [self.claim(world.name(str(n)), ttl=20.0 + n % 3) for n in range(12)]
+        a, backend = runner.actor(), self.backend()
+        claims = [self.claim(runner.name(str(n)), ttl=20.0 + n % 3) for n in range(12)]
         for claim in claims:
             assert isinstance(await a.call(backend, "try_acquire", claim, 1.0), Grant)
         lost = claims[::5]
@@ -111,11 +111,11 @@ class Ownership(ContractBase):
         for claim in [taken, *claims]:
             assert await a.call(backend, "release", claim) is (claim not in lost)
 
-    async def test_an_expired_claim_is_nobodys(self, world: World) -> None:
+    async def test_an_expired_claim_is_nobodys(self, runner: Runner) -> None:
         """Refuse to renew or release what has expired, whether or not it was taken since."""
-        a, backend = world.actor(), self.backend()
+        a, backend = runner.actor(), self.backend()
         for taken in (False, True):
-            name = world.name(str(taken))
+            name = runner.name(str(taken))
             late, next_one = self.claim(name, self.short), self.claim(name)
             assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Grant)
             await self.nobody_holds(a, name, within=self.ends_within(self.short))
@@ -127,10 +127,10 @@ class Ownership(ContractBase):
                 assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Refusal)
                 assert await a.call(backend, "release", next_one) is True
 
-    async def test_a_late_holder_learns_of_it(self, world: World) -> None:
+    async def test_a_late_holder_learns_of_it(self, runner: Runner) -> None:
         """Raise when a lease is released or renewed after its time, and spare the next holder."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         brief = self.lock(name, ttl=self.short, renew=False)
         late = await a.take(brief)
@@ -143,11 +143,11 @@ class Ownership(ContractBase):
         await b.release(lease)
 
     @needs("force_releases")
-    async def test_a_forced_holder_spares_its_successor(self, world: World) -> None:
+    async def test_a_forced_holder_spares_its_successor(self, runner: Runner) -> None:
         """Refuse a holder who does not know yet that its lock was forced and taken by another."""
-        a, b, c, backend = world.actor(), world.actor(), world.actor(), self.backend()
+        a, b, c, backend = runner.actor(), runner.actor(), runner.actor(), self.backend()
         for what in ("release", "renew"):
-            name = world.name(what)
+            name = runner.name(what)
             lock = self.lock(name)
             stale = await a.take(lock)
             await c.force(backend, name)
@@ -160,10 +160,10 @@ class Ownership(ContractBase):
             await b.renew(lease)
             await b.release(lease)
 
-    async def test_an_owner_asking_twice_is_granted_once(self, world: World) -> None:
+    async def test_an_owner_asking_twice_is_granted_once(self, runner: Runner) -> None:
         """Answer a repeated request with the same token; one release undoes it."""
-        a, backend = world.actor(), self.backend()
-        name = world.name()
+        a, backend = runner.actor(), self.backend()
+        name = runner.name()
         claim, other = self.claim(name), self.claim(name)
         first = await a.call(backend, "try_acquire", claim, 1.0)
         before = await a.call(backend, "inspect", name)
@@ -180,20 +180,20 @@ class Ownership(ContractBase):
         assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Grant)
         assert await a.call(backend, "release", other) is True
 
-    async def test_a_lease_may_be_released_by_another_actor(self, world: World) -> None:
+    async def test_a_lease_may_be_released_by_another_actor(self, runner: Runner) -> None:
         """Let a lease travel: it is the lease that frees, not the thread or task."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         lease = await a.take(lock)
         await b.renew(lease)
         await b.release(lease)
         await a.release(await a.take(lock))  # nor does its taker hold it in any way
 
-    async def test_two_who_release_at_once(self, world: World) -> None:
+    async def test_two_who_release_at_once(self, runner: Runner) -> None:
         """Let one of them do it, and tell the other."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         for turn in range(3):
-            lock = self.lock(world.name(str(turn)))
+            lock = self.lock(runner.name(str(turn)))
             lease = await a.take(lock)
             ends = await asyncio.gather(a.release(lease), b.release(lease), return_exceptions=True)
             errors = [end for end in ends if end is not None]
@@ -202,10 +202,10 @@ class Ownership(ContractBase):
             await b.release(await b.take(lock))
 
     @needs("shows_holders", "force_releases", "supports_fencing")
-    async def test_forcing_compares_the_token(self, world: World) -> None:
+    async def test_forcing_compares_the_token(self, runner: Runner) -> None:
         """Break the grant that was seen, never a newer one."""
-        a, b, backend = world.actor(), world.actor(), self.backend()
-        name = world.name()
+        a, b, backend = runner.actor(), runner.actor(), self.backend()
+        name = runner.name()
         lock = self.lock(name, metadata={"why": "test"})
         with pytest.raises(LockNotHeldError):
             await b.force(backend, name)
@@ -227,10 +227,10 @@ class Ownership(ContractBase):
         await b.release(await b.take(lock))
 
     @needs("force_releases")
-    async def test_forcing_compares_the_owner_in_the_store(self, world: World) -> None:
+    async def test_forcing_compares_the_owner_in_the_store(self, runner: Runner) -> None:
         """Spare a newer holder also when it came after the one to be broken was seen."""
-        a, backend = world.actor(), self.backend()
-        name = world.name()
+        a, backend = runner.actor(), self.backend()
+        name = runner.name()
         seen, newer = self.claim(name), self.claim(name)
 
         def change_hands() -> None:

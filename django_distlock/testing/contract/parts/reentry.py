@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 
 from .... import AlreadyHeldError, Lease, LeaseLostError, LockNotAcquiredError, LockNotHeldError
 from ...processes import Process
-from ...worlds import TaskWorld, World
+from ...runners import AsyncRunner, Runner
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Reentry"]
@@ -21,10 +21,10 @@ class Reentry(ContractBase):
     """Re-entry."""
 
     @applies_to_all
-    async def test_waiting_for_oneself_is_an_error(self, world: World) -> None:
+    async def test_waiting_for_oneself_is_an_error(self, runner: Runner) -> None:
         """Raise at once, however long the wait, and keep the lock as it is."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(lock)
         started = time.monotonic()
@@ -39,10 +39,10 @@ class Reentry(ContractBase):
         await a.release(lease)
         await a.release(await a.take(lock))
 
-    async def test_the_last_release_frees(self, world: World) -> None:
+    async def test_the_last_release_frees(self, runner: Runner) -> None:
         """Count the acquisitions of a reentrant lock, all under one token."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         leases = [await a.take(lock) for _ in range(3)]
         assert len({self.token(lease) for lease in leases}) == 1
         while len(leases) > 1:
@@ -55,10 +55,10 @@ class Reentry(ContractBase):
         await a.release(leases[0])
         await b.release(await b.take(lock))
 
-    async def test_blocks_nest(self, world: World) -> None:
+    async def test_blocks_nest(self, runner: Runner) -> None:
         """Nest blocks, and free at the end of the outermost, also when one ends by an error."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         outer = await a.enter(lock)
         inner = await a.enter(lock)
         assert self.token(inner) == self.token(outer)
@@ -68,22 +68,22 @@ class Reentry(ContractBase):
         await a.leave(lock)
         await b.release(await b.take(lock))
 
-    async def test_others_do_not_re_enter(self, world: World) -> None:
+    async def test_others_do_not_re_enter(self, runner: Runner) -> None:
         """Refuse another thread or task, also one that comes after the holder's end."""
-        holder = world.actor()
-        lock = self.lock(world.name(), reentrant=True)
+        holder = runner.actor()
+        lock = self.lock(runner.name(), reentrant=True)
         lease = await holder.take(lock)
         for _ in range(3):
-            other = world.actor()
+            other = runner.actor()
             assert await other.acquire(lock, wait=0) is None
         await holder.close()
         for _ in range(3):  # one of them may be given the ended one's id by the system
-            other = world.actor()
+            other = runner.actor()
             assert await other.acquire(lock, wait=0) is None
             await other.close()
-        await world.actor().release(lease)
+        await runner.actor().release(lease)
 
-    async def test_a_child_task_is_somebody_else(self, tasks: TaskWorld) -> None:
+    async def test_a_child_task_is_somebody_else(self, tasks: AsyncRunner) -> None:
         """Refuse a child of the task that holds, and tell that the parent may wait for it."""
         a = tasks.actor()
         lock = self.lock(tasks.name(), reentrant=True, wait=0)
@@ -96,7 +96,7 @@ class Reentry(ContractBase):
 
         await a.run(parent)
 
-    async def test_tasks_that_share_a_thread(self, tasks: TaskWorld) -> None:
+    async def test_tasks_that_share_a_thread(self, tasks: AsyncRunner) -> None:
         """Grant to one of two tasks whose synchronous parts run on the same thread."""
         lock = self.lock(tasks.name(), reentrant=True)
         actors = [tasks.actor(), tasks.actor()]
@@ -114,7 +114,7 @@ class Reentry(ContractBase):
             await actors[0].run(sync_to_async(lease.release, thread_sensitive=True))
 
     async def test_child_tasks_whose_synchronous_parts_share_a_thread(
-        self, tasks: TaskWorld
+        self, tasks: AsyncRunner
     ) -> None:
         """Grant to one of two children of a task that locked in synchronous code before them."""
         a = tasks.actor()
@@ -141,11 +141,11 @@ class Reentry(ContractBase):
                 await a.run(sync_to_async(lease.release, thread_sensitive=True))
 
     @needs("force_releases")
-    async def test_a_forced_lock_is_not_held_already(self, world: World) -> None:
+    async def test_a_forced_lock_is_not_held_already(self, runner: Runner) -> None:
         """Ask the store before saying so: it may have freed the lock behind our back."""
-        a, b, backend = world.actor(), world.actor(), self.backend()
+        a, b, backend = runner.actor(), runner.actor(), self.backend()
         for reentrant in (False, True):
-            name = world.name(str(reentrant))
+            name = runner.name(str(reentrant))
             lock = self.lock(name, reentrant=reentrant)
             stale = await a.take(lock)
             await b.force(backend, name)
@@ -161,10 +161,10 @@ class Reentry(ContractBase):
             assert await a.acquire(lock, wait=0) is None
             await b.release(theirs)
 
-    async def test_an_expired_lock_is_not_held_already(self, world: World) -> None:
+    async def test_an_expired_lock_is_not_held_already(self, runner: Runner) -> None:
         """Take a lock again whose former lease ran out."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         lock = self.lock(name, ttl=self.short, renew=False)
         late = await a.take(lock)
         await asyncio.sleep(late.remaining() + 0.01)
@@ -174,10 +174,10 @@ class Reentry(ContractBase):
         await a.release(lease)
 
     @needs("own_processes")
-    async def test_a_forked_child_holds_nothing(self, world: World) -> None:
+    async def test_a_forked_child_holds_nothing(self, runner: Runner) -> None:
         """Refuse the parent's lease to a forked child, and leave it to the parent."""
-        name = world.name()
-        async with Process(world.kind, self.alias) as process:
+        name = runner.name()
+        async with Process(runner.kind, self.alias) as process:
             token = await process.acquire(name, reentrant=True, ttl=20)
             assert token is not None
             child = await process.ask("fork", name=name)

@@ -18,9 +18,9 @@ from .... import (
     LockNotHeldError,
     UnsupportedOperationError,
 )
-from ...crowds import Crowd, judge_crowd, meet
+from ...contention import Contention, judge_contention, meet
 from ...processes import Process
-from ...worlds import World, eventually
+from ...runners import Runner, eventually
 from ..base import ContractBase, lacks, needs
 
 __all__ = ["Shared"]
@@ -30,10 +30,10 @@ class Shared(ContractBase):
     """Readers and writers."""
 
     @needs("supports_shared")
-    async def test_many_share_and_one_is_alone(self, world: World) -> None:
+    async def test_many_share_and_one_is_alone(self, runner: Runner) -> None:
         """Keep out who wants it alone while others share it, and all while one has it alone."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         alone, shared = self.lock(name), self.lock(name, shared=True)
         one, two = await a.take(shared), await b.take(shared)
         assert (one.shared, two.shared, one.slot) == (True, True, None)
@@ -57,10 +57,10 @@ class Shared(ContractBase):
         assert not await b.locked(alone)
 
     @needs("supports_shared")
-    async def test_each_shares_with_a_lease_of_its_own(self, world: World) -> None:
+    async def test_each_shares_with_a_lease_of_its_own(self, runner: Runner) -> None:
         """Renew, show and release each lease by itself; one that runs out takes no other along."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         shared = self.lock(name, shared=True)
         kept = await a.take(self.lock(name, shared=True, ttl=self.kept))
         short = await b.take(self.lock(name, shared=True, ttl=self.brief, renew=False))
@@ -87,10 +87,10 @@ class Shared(ContractBase):
         await b.release(again)
 
     @needs("supports_shared", "force_releases", "supports_fencing")
-    async def test_one_of_them_is_freed_by_force(self, world: World) -> None:
+    async def test_one_of_them_is_freed_by_force(self, runner: Runner) -> None:
         """Free the share that the token names, and spare the other one."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         shared = self.lock(name, shared=True)
         one, two = await a.take(shared), await b.take(shared)
         info = await a.force(self.backend(), name, two.fencing_token)
@@ -103,10 +103,10 @@ class Shared(ContractBase):
         await a.release(one)
 
     @needs("supports_shared", "transferable")
-    async def test_a_share_is_handed_over(self, world: World) -> None:
+    async def test_a_share_is_handed_over(self, runner: Runner) -> None:
         """Detach and attach a shared lease, which is shared still."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        shared = self.lock(world.name(), shared=True)
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        shared = self.lock(runner.name(), shared=True)
         lease = await b.attach(await a.do((await a.take(shared)).detach))
         assert lease.shared
         other = await c.take(shared)
@@ -114,10 +114,10 @@ class Shared(ContractBase):
         await b.release(lease)
 
     @needs("supports_shared")
-    async def test_who_shares_does_not_wait_to_be_alone(self, world: World) -> None:
+    async def test_who_shares_does_not_wait_to_be_alone(self, runner: Runner) -> None:
         """Raise at once, as it would wait for itself; nest what is shared, where that is asked."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name, shared=True))
         for reentrant in (False, True):
             with pytest.raises(AlreadyHeldError, match="downgrade"):
@@ -131,10 +131,10 @@ class Shared(ContractBase):
         await b.release(await b.take(self.lock(name), wait=self.handoff))
 
     @needs("supports_shared")
-    async def test_a_lock_is_shared_without_a_gap(self, world: World) -> None:
+    async def test_a_lock_is_shared_without_a_gap(self, runner: Runner) -> None:
         """Turn what one holds alone into what it shares; no other gets it alone meanwhile."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name))
         waiting = b.begin(self.lock(name), wait=30)
         sharing = c.begin(self.lock(name, shared=True), wait=0)
@@ -156,11 +156,11 @@ class Shared(ContractBase):
         await b.release(other)
 
     @needs("supports_shared")
-    async def test_a_writer_is_not_starved(self, world: World) -> None:
+    async def test_a_writer_is_not_starved(self, runner: Runner) -> None:
         """Let who waits to be alone in, though readers follow one another without a gap."""
-        actors = [world.actor() for _ in range(4)]
-        writer = world.actor()
-        name = world.name()
+        actors = [runner.actor() for _ in range(4)]
+        writer = runner.actor()
+        name = runner.name()
         shared = self.lock(name, shared=True)
         over = asyncio.Event()
 
@@ -180,31 +180,33 @@ class Shared(ContractBase):
             await asyncio.gather(*readers)
 
     @needs("supports_shared")
-    async def test_readers_and_writers_of_this_process(self, world: World, tmp_path: Path) -> None:
+    async def test_readers_and_writers_of_this_process(
+        self, runner: Runner, tmp_path: Path
+    ) -> None:
         """Let readers meet readers only, and a writer no one, by many actors."""
-        crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=8, limit=0)
-        visits = await asyncio.gather(*(meet(world.actor(), crowd, who) for who in range(5)))
-        judge_crowd(chain(*visits), 0, fencing=self.has("supports_fencing"))
+        task = Contention(self.alias, runner.name(), str(tmp_path), rounds=8, limit=0)
+        seen = await asyncio.gather(*(meet(runner.actor(), task, who) for who in range(5)))
+        judge_contention(chain(*seen), 0, fencing=self.has("supports_fencing"))
 
     @needs("supports_shared", "processes")
-    async def test_readers_and_writers_in_processes(self, world: World, tmp_path: Path) -> None:
+    async def test_readers_and_writers_in_processes(self, runner: Runner, tmp_path: Path) -> None:
         """The same in several processes."""
-        crowd = Crowd(self.alias, world.name(), str(tmp_path), rounds=15, limit=0)
+        task = Contention(self.alias, runner.name(), str(tmp_path), rounds=15, limit=0)
         async with AsyncExitStack() as stack:
             processes = await asyncio.gather(
-                *(stack.enter_async_context(self.process(world)) for _ in range(3))
+                *(stack.enter_async_context(self.process(runner)) for _ in range(3))
             )
-            visits = await asyncio.gather(
-                *(process.meet(crowd, who) for who, process in enumerate(processes))
+            seen = await asyncio.gather(
+                *(process.meet(task, who) for who, process in enumerate(processes))
             )
-        judge_crowd(chain(*visits), 0, fencing=self.has("supports_fencing"))
+        judge_contention(chain(*seen), 0, fencing=self.has("supports_fencing"))
 
     @needs("supports_shared", "processes")
-    async def test_a_killed_reader_frees_its_own_share(self, world: World) -> None:
+    async def test_a_killed_reader_frees_its_own_share(self, runner: Runner) -> None:
         """Give a writer the lock when the ttl of a killed reader is over; others share on."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
-        async with Process(world.kind, self.alias) as process:
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
+        async with Process(runner.kind, self.alias) as process:
             assert await process.acquire(name, ttl=self.kept, wait=10, shared=True) is not None
             lease = await a.take(self.lock(name, shared=True))
             await process.kill()
@@ -214,19 +216,19 @@ class Shared(ContractBase):
             await b.release(await b.take(self.lock(name), wait=within))
 
     @needs("supports_shared", "supports_fencing")
-    async def test_a_reader_makes_no_fenced_writes(self, world: World) -> None:
+    async def test_a_reader_makes_no_fenced_writes(self, runner: Runner) -> None:
         """Refuse before the database is touched."""
-        a = world.actor()
-        lease = await a.take(self.lock(world.name(), shared=True))
+        a = runner.actor()
+        lease = await a.take(self.lock(runner.name(), shared=True))
         with pytest.raises(UnsupportedOperationError, match="shared"):
             lease._fence()
         await a.release(lease)
 
     @lacks("supports_shared")
-    async def test_it_has_no_shared_locks(self, world: World) -> None:
+    async def test_it_has_no_shared_locks(self, runner: Runner) -> None:
         """Say so, before the store is touched."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         lock = self.lock(name, shared=True)
         with pytest.raises(UnsupportedOperationError, match="shared") as caught:
             await a.acquire(lock, wait=0)
@@ -236,9 +238,9 @@ class Shared(ContractBase):
             await a.downgrade(lease)
         await a.release(lease)
 
-    async def test_wrong_modes_are_refused(self, world: World) -> None:
+    async def test_wrong_modes_are_refused(self, runner: Runner) -> None:
         """Raise for what is no mode, and for two at once."""
-        name = world.name()
+        name = runner.name()
         wrong: list[dict[str, Any]] = [{"limit": each} for each in (0, -1, 1001, True, "3", 2.0)]
         for options in [*wrong, {"shared": 1}, {"limit": 3, "shared": True}]:
             with pytest.raises(InvalidLockError):

@@ -12,8 +12,8 @@ import pytest
 
 from .... import InvalidLockError, Lease, LeaseLostError, LockBackendError
 from ....signals import lock_released
+from ...runners import AsyncRunner, Cancelled, Runner, SyncRunner, until
 from ...taps import Gate, failing, tap
-from ...worlds import Cancelled, TaskWorld, ThreadWorld, World, until
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Told"]
@@ -39,11 +39,11 @@ class Told(ContractBase):
     """The local deadline, the watchdog, and the news of a loss."""
 
     @applies_to_all
-    async def test_the_deadline_counts_from_before_the_question(self, world: World) -> None:
+    async def test_the_deadline_counts_from_before_the_question(self, runner: Runner) -> None:
         """Count the lease from before the store was asked, by acquire and by renew."""
-        a, backend = world.actor(), self.backend()
+        a, backend = runner.actor(), self.backend()
         with tap(backend, "try_acquire", after=lambda: time.sleep(0.2)):
-            lease = await a.take(self.lock(world.name(), ttl=10, renew=False))
+            lease = await a.take(self.lock(runner.name(), ttl=10, renew=False))
         assert 5 < lease.remaining() <= 10 - 0.2
         with tap(backend, "renew", after=lambda: time.sleep(0.2)):
             await a.renew(lease)
@@ -51,20 +51,20 @@ class Told(ContractBase):
         await a.release(lease)
 
     @applies_to_all
-    async def test_an_answer_after_the_lease_is_no_grant(self, world: World) -> None:
+    async def test_an_answer_after_the_lease_is_no_grant(self, runner: Runner) -> None:
         """Refuse a grant that comes when its lease has ended already."""
-        a = world.actor()
-        lock = self.lock(world.name(), ttl=0.1, renew=False)
+        a = runner.actor()
+        lock = self.lock(runner.name(), ttl=0.1, renew=False)
         with (
             tap(self.backend(), "try_acquire", after=lambda: time.sleep(0.2)),
             pytest.raises(LockBackendError),
         ):
             await a.acquire(lock, wait=0)
 
-    async def test_a_renewal_starts_the_ttl_anew(self, world: World) -> None:
+    async def test_a_renewal_starts_the_ttl_anew(self, runner: Runner) -> None:
         """Count the ttl from now on, the same or another one, here and in the store."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=2, renew=False)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), ttl=2, renew=False)
         lease = await a.take(lock)
         await a.renew(lease, 15)
         assert 10 < lease.remaining() < 15
@@ -76,20 +76,20 @@ class Told(ContractBase):
         await b.release(await b.take(lock, wait=self.ends_within(self.short)))
         assert lease.lost
 
-    async def test_the_watchdog_renews(self, world: World) -> None:
+    async def test_the_watchdog_renews(self, runner: Runner) -> None:
         """Keep a lease that is held for longer than its ttl."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=self.kept)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), ttl=self.kept)
         lease = await a.take(lock)
         await asyncio.sleep(1.5 * self.kept)
         assert await b.acquire(lock, wait=0) is None
         lease.check()
         await a.release(lease)
 
-    async def test_a_released_lease_is_not_renewed(self, world: World) -> None:
+    async def test_a_released_lease_is_not_renewed(self, runner: Runner) -> None:
         """Say no more of a lease that was released: neither renew it nor call it lost."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         lock = self.lock(name, ttl=0.3)
         told: list[Lease] = []
         with _losses(name) as heard:
@@ -100,10 +100,10 @@ class Told(ContractBase):
                 await asyncio.sleep(0.4)
         assert (one.begun, many.begun, heard, told) == (0, 0, [], [])
 
-    async def test_a_release_during_a_renewal(self, world: World) -> None:
+    async def test_a_release_during_a_renewal(self, runner: Runner) -> None:
         """Free the lock for good when a renewal is under way, and call nothing lost."""
-        a = world.actor()
-        name = world.name()
+        a = runner.actor()
+        name = runner.name()
         gate = Gate()
         told: list[Lease] = []
         with tap(self.backend(), "renew_many", before=gate) as calls:
@@ -117,11 +117,11 @@ class Told(ContractBase):
         await a.release(await a.take(self.lock(name)))
         assert told == []
 
-    async def test_the_deadline_needs_no_store(self, world: World) -> None:
+    async def test_the_deadline_needs_no_store(self, runner: Runner) -> None:
         """Lose the lease at its deadline when the store cannot be reached, and say so, once."""
-        a = world.actor()
+        a = runner.actor()
         ttl = 0.3
-        name = world.name()
+        name = runner.name()
         lock = self.lock(name, ttl=ttl)
         told: list[Lease] = []
         with _losses(name) as heard:
@@ -146,10 +146,10 @@ class Told(ContractBase):
         await until(lambda: again.remaining() > 0.8 * self.kept)
         await a.release(again)
 
-    async def test_a_passing_error_is_no_loss(self, world: World) -> None:
+    async def test_a_passing_error_is_no_loss(self, runner: Runner) -> None:
         """Try again while the lease lasts when a renewal fails."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=self.kept)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), ttl=self.kept)
         lease = await a.take(lock)
         with failing(self.backend(), "renew_many", times=2):
             await asyncio.sleep(1.2 * self.kept)
@@ -158,11 +158,11 @@ class Told(ContractBase):
         await a.release(lease)
 
     @needs("force_releases")
-    async def test_a_forced_release_is_reported(self, world: World) -> None:
+    async def test_a_forced_release_is_reported(self, runner: Runner) -> None:
         """Tell the holder of a broken lock at the next renewal, long before its deadline."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         ttl = 1.5
-        name = world.name()
+        name = runner.name()
         lock = self.lock(name, ttl=ttl)
         told: list[Lease] = []
         with _losses(name) as heard:
@@ -179,11 +179,11 @@ class Told(ContractBase):
             await a.release(lease)
 
     @needs("force_releases")
-    async def test_a_block_tells_of_the_loss(self, world: World) -> None:
+    async def test_a_block_tells_of_the_loss(self, runner: Runner) -> None:
         """Raise at the end of a block whose lease was lost, but let the body's own error win."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         for error in (None, ValueError("of the body")):
-            name = world.name(str(error))
+            name = runner.name(str(error))
             lock = self.lock(name)
             await a.enter(lock)
             await b.force(self.backend(), name)
@@ -195,7 +195,7 @@ class Told(ContractBase):
             await b.release(await b.take(lock))
 
     @needs("force_releases")
-    async def test_a_lost_lease_cancels_the_body(self, tasks: TaskWorld) -> None:
+    async def test_a_lost_lease_cancels_the_body(self, tasks: AsyncRunner) -> None:
         """Cancel the body of `async with` when the lease is lost, and raise the loss instead."""
         a, b = tasks.actor(), tasks.actor()
         name = tasks.name()
@@ -216,7 +216,7 @@ class Told(ContractBase):
         assert isinstance(lost.value.__cause__, asyncio.CancelledError)
         assert await a.do(_cancellations) == 0
 
-    async def test_a_foreign_cancellation_wins(self, tasks: TaskWorld) -> None:
+    async def test_a_foreign_cancellation_wins(self, tasks: AsyncRunner) -> None:
         """Let a cancellation from elsewhere through, and free the lock."""
         a, b = tasks.actor(), tasks.actor()
         name = tasks.name()
@@ -236,7 +236,7 @@ class Told(ContractBase):
         await b.release(await b.take(self.lock(name)))
 
     @applies_to_all
-    async def test_a_thread_cannot_be_cancelled(self, threads: ThreadWorld) -> None:
+    async def test_a_thread_cannot_be_cancelled(self, threads: SyncRunner) -> None:
         """Refuse `cancel_on_lost` where it could do nothing."""
         a = threads.actor()
         lock = self.lock(threads.name(), cancel_on_lost=True)

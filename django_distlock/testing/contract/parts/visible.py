@@ -11,8 +11,8 @@ import pytest
 
 from .... import LeaseLostError, LockBackendError, lock
 from ....backends.base import BaseLockBackend
+from ...runners import Actor, Runner, eventually
 from ...taps import failing
-from ...worlds import Actor, World, eventually
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Visible"]
@@ -24,21 +24,21 @@ class Visible(ContractBase):
     """Looking at locks."""
 
     @needs("shows_holders")
-    async def test_held_shows_holder_and_metadata(self, world: World) -> None:
+    async def test_held_shows_holder_and_metadata(self, runner: Runner) -> None:
         """Show who holds what, since when, until when, under which token, and why."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         metadata = {"why": "tést", "rows": [1, 2], "deep": {"a": None}}
-        name = world.name()
+        name = runner.name()
         lock = self.lock(name, metadata=metadata)
         lease = await a.take(lock)
-        (info,) = await b.held(self.backend(), world.prefix)
+        (info,) = await b.held(self.backend(), runner.prefix)
         assert info.name == name
         assert info.fencing_token == self.token(lease)
         assert info.metadata == metadata
         assert info.holder.pid == os.getpid()
         assert info.holder.host
         assert info.holder.thread
-        assert bool(info.holder.task) == (world.kind == "async")
+        assert bool(info.holder.task) == (runner.kind == "async")
         assert info.holder.site
         assert info.acquired_at is not None
         assert info.acquired_at.tzinfo is not None
@@ -49,13 +49,13 @@ class Visible(ContractBase):
         assert (seen.name, seen.holder, seen.metadata) == (info.name, info.holder, info.metadata)
         assert (seen.fencing_token, seen.owner) == (info.fencing_token, info.owner)
         await a.release(lease)
-        assert await b.held(self.backend(), world.prefix) == []
+        assert await b.held(self.backend(), runner.prefix) == []
 
     @needs("shows_holders")
-    async def test_held_shows_the_holder_and_not_who_was_refused(self, world: World) -> None:
+    async def test_held_shows_the_holder_and_not_who_was_refused(self, runner: Runner) -> None:
         """Keep what stands beside a lock when others ask for it; replace it with its holder."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         mine, theirs = (self.lock(name, metadata={"who": who}) for who in "ab")
 
         async def shown() -> tuple[object, object]:
@@ -73,12 +73,12 @@ class Visible(ContractBase):
         await b.release(lease)
 
     @needs("shows_holders", "force_releases", "processes")
-    async def test_another_process_sees_and_breaks_it(self, world: World) -> None:
+    async def test_another_process_sees_and_breaks_it(self, runner: Runner) -> None:
         """Show a lock to every process, and let each force its release."""
-        a, backend = world.actor(), self.backend()
-        name = world.name()
+        a, backend = runner.actor(), self.backend()
+        name = runner.name()
         lock = self.lock(name, metadata={"why": "seen"})
-        async with self.process(world) as process:
+        async with self.process(runner) as process:
             lease = await a.take(lock)
             wanted = [name, self.token(lease), os.getpid(), {"why": "seen"}]
             assert await process.ask("see", name=name) == wanted
@@ -104,33 +104,35 @@ class Visible(ContractBase):
             await a.release(await a.take(lock))
 
     @needs("shows_holders")
-    async def test_held_shows_every_lock_and_no_other(self, world: World) -> None:
+    async def test_held_shows_every_lock_and_no_other(self, runner: Runner) -> None:
         """Show every lock that is held now, and none that was released or has run out."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         leases = {}
         for number in range(30):
-            name = world.name(str(number))
+            name = runner.name(str(number))
             leases[name] = await a.take(self.lock(name, renew=False))
-        assert await self._names(b, self.backend(), world.prefix) == sorted(leases)
-        for name in [world.name(str(number)) for number in range(0, 30, 2)]:
+        assert await self._names(b, self.backend(), runner.prefix) == sorted(leases)
+        for name in [runner.name(str(number)) for number in range(0, 30, 2)]:
             await a.release(leases.pop(name))
-        await a.renew(leases[world.name("1")], self.short)
-        await b.release(await b.take(self.lock(world.name("1")), wait=self.ends_within(self.short)))
-        leases.pop(world.name("1"))
-        assert await self._names(b, self.backend(), world.prefix) == sorted(leases)
+        await a.renew(leases[runner.name("1")], self.short)
+        await b.release(
+            await b.take(self.lock(runner.name("1")), wait=self.ends_within(self.short))
+        )
+        leases.pop(runner.name("1"))
+        assert await self._names(b, self.backend(), runner.prefix) == sorted(leases)
         for lease in leases.values():
             await a.release(lease)
 
     @needs("shows_holders")
-    async def test_held_takes_its_prefix_literally(self, world: World) -> None:
+    async def test_held_takes_its_prefix_literally(self, runner: Runner) -> None:
         """Compare the beginning of names letter by letter, whatever is a wildcard to the store."""
-        a = world.actor()
+        a = runner.actor()
         backend = self.backend()
         tails = ("50%_a", "50xya", "50%_b", "a*b", "axb", "A*b", "a", "a?", "[a]", "é", "\\x")
-        names = [world.name(tail) for tail in tails]
+        names = [runner.name(tail) for tail in tails]
         leases = [await a.take(self.lock(name)) for name in names]
         for tail in (*tails, "50%_", "50", "nothing", ""):
-            prefix = world.name(tail)
+            prefix = runner.name(tail)
             expected = sorted(name for name in names if name.startswith(prefix))
             assert await self._names(a, backend, prefix) == expected
         for lease in leases:
@@ -138,16 +140,16 @@ class Visible(ContractBase):
 
     @needs("shows_holders", "force_releases")
     async def test_held_shows_the_aliass_own(
-        self, world: World, twins: Callable[[str], BaseLockBackend]
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend]
     ) -> None:
         """Leave out what another alias holds in the same store under another PREFIX."""
-        a = world.actor()
-        other = twins(world.prefix)
-        name = world.name()
+        a = runner.actor()
+        other = twins(runner.prefix)
+        name = runner.name()
         mine = await a.take(self.lock(name))
         theirs = await a.take(lock(name, using=other.alias))
         for backend, lease in ((self.backend(), mine), (other, theirs)):
-            shown = await a.held(backend, world.prefix)
+            shown = await a.held(backend, runner.prefix)
             assert [info.fencing_token for info in shown] == [self.token(lease)]
         await a.force(other, name)
         mine.check()
@@ -155,25 +157,25 @@ class Visible(ContractBase):
         assert await a.held(other) == []
         await a.release(mine)
 
-    async def test_a_store_that_is_down_shows_nothing(self, world: World) -> None:
+    async def test_a_store_that_is_down_shows_nothing(self, runner: Runner) -> None:
         """Raise LockBackendError, and not the error of the store's driver."""
-        a = world.actor()
+        a = runner.actor()
         backend = self.backend()
         with failing(backend, "scan", "inspect"):
             if self.has("shows_holders"):
                 with pytest.raises(LockBackendError):
                     await a.held(backend)
             with pytest.raises(LockBackendError):
-                await a.locked(self.lock(world.name()))
+                await a.locked(self.lock(runner.name()))
             if self.has("force_releases"):
                 with pytest.raises(LockBackendError):
-                    await a.force(backend, world.name())
+                    await a.force(backend, runner.name())
 
     @needs("shows_holders", "counts_waiters")
-    async def test_held_counts_the_waiters(self, world: World) -> None:
+    async def test_held_counts_the_waiters(self, runner: Runner) -> None:
         """Show how many wait."""
-        a, backend = world.actor(), self.backend()
-        name = world.name()
+        a, backend = runner.actor(), self.backend()
+        name = runner.name()
         mine, first, second = (self.claim(name) for _ in range(3))
         for claim, waiters in ((mine, 0), (first, 1), (second, 2), (second, 2)):
             await a.call(backend, "try_acquire", claim, 1.0)
@@ -183,13 +185,13 @@ class Visible(ContractBase):
             await a.call(backend, "release", claim)
 
     @needs("store_clock")
-    async def test_a_clients_clock_decides_nothing(self, world: World) -> None:
+    async def test_a_clients_clock_decides_nothing(self, runner: Runner) -> None:
         """Judge expiry by the store's clock when that of this machine is an hour off."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         now, now_ns = time.time, time.time_ns
         for skew in (-HOUR, HOUR):
-            name = world.name(f"brief{skew}")
-            held, brief = self.lock(world.name(f"held{skew}")), self.lock(name)
+            name = runner.name(f"brief{skew}")
+            held, brief = self.lock(runner.name(f"held{skew}")), self.lock(name)
             lease = await a.take(held)
             late = await a.take(self.lock(name, ttl=self.short, renew=False))
             with (
@@ -209,12 +211,12 @@ class Visible(ContractBase):
             await a.release(lease)
 
     @applies_to_all
-    async def test_looking_at_what_nobody_ever_held(self, world: World) -> None:
+    async def test_looking_at_what_nobody_ever_held(self, runner: Runner) -> None:
         """Show nothing of a name that was never used."""
-        a = world.actor()
-        assert not await a.locked(self.lock(world.name()))
-        assert await a.call(self.backend(), "inspect", world.name()) is None
-        assert await self.held_names(a, world) == []
+        a = runner.actor()
+        assert not await a.locked(self.lock(runner.name()))
+        assert await a.call(self.backend(), "inspect", runner.name()) is None
+        assert await self.held_names(a, runner) == []
 
     async def _names(self, actor: Actor, backend: BaseLockBackend, prefix: str) -> list[str]:
         return sorted([info.name for info in await actor.held(backend, prefix)])

@@ -15,8 +15,8 @@ from .... import Lease, LeaseLostError, Lock, LockBackendError
 from .... import lock as lock_of
 from ....backends.base import BaseLockBackend
 from ....core.flow import QUEUE_LIMIT
+from ...runners import Actor, Runner, until
 from ...taps import tap
-from ...worlds import Actor, World, until
 from ..base import ContractBase, needs
 
 __all__ = ["Waiting"]
@@ -27,11 +27,11 @@ LONG = 20.0
 class Waiting(ContractBase):
     """Waiting for a lock that another holds."""
 
-    async def test_a_freed_lock_goes_to_a_waiter(self, world: World) -> None:
+    async def test_a_freed_lock_goes_to_a_waiter(self, runner: Runner) -> None:
         """Grant a freed lock to the one who waits, soon."""
-        a, b = world.actor(), world.actor()
+        a, b = runner.actor(), runner.actor()
         for wait in (LONG, None):
-            lock = self.lock(world.name(str(wait)))
+            lock = self.lock(runner.name(str(wait)))
             lease = await a.take(lock)
             with tap(self.backend(), "try_acquire") as calls:
                 waiting = b.begin(lock, wait=wait)
@@ -46,10 +46,10 @@ class Waiting(ContractBase):
             await b.release(theirs)
 
     @needs("force_releases")
-    async def test_a_forced_lock_goes_to_a_waiter(self, world: World) -> None:
+    async def test_a_forced_lock_goes_to_a_waiter(self, runner: Runner) -> None:
         """Grant a lock that was broken, or given back by a block, to the one who waits."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        name = world.name()
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        name = runner.name()
         lock = self.lock(name)
         lease = await a.take(lock)
         with tap(self.backend(), "try_acquire") as calls:
@@ -62,10 +62,10 @@ class Waiting(ContractBase):
         assert time.monotonic() - freed <= self.handoff
         await b.release(theirs)
 
-    async def test_every_waiter_has_its_turn(self, world: World) -> None:
+    async def test_every_waiter_has_its_turn(self, runner: Runner) -> None:
         """Grant the lock to each of many waiters, one after the other."""
-        holder, waiters = world.actor(), [world.actor() for _ in range(5)]
-        lock = self.lock(world.name())
+        holder, waiters = runner.actor(), [runner.actor() for _ in range(5)]
+        lock = self.lock(runner.name())
         inside: list[Actor] = []
         served: list[Actor] = []
 
@@ -88,10 +88,10 @@ class Waiting(ContractBase):
         assert len(served) == len(waiters)
 
     @needs("fair")
-    async def test_waiters_are_served_in_order(self, world: World) -> None:
+    async def test_waiters_are_served_in_order(self, runner: Runner) -> None:
         """Grant the lock first to the one who has waited longest, whoever comes meanwhile."""
-        holder, waiters = world.actor(), [world.actor() for _ in range(4)]
-        lock = self.lock(world.name())
+        holder, waiters = runner.actor(), [runner.actor() for _ in range(4)]
+        lock = self.lock(runner.name())
         served: list[Actor] = []
 
         async def turn(actor: Actor) -> None:
@@ -111,12 +111,12 @@ class Waiting(ContractBase):
         assert served == waiters
 
     @needs("notifies")
-    async def test_waiters_are_no_herd(self, world: World) -> None:
+    async def test_waiters_are_no_herd(self, runner: Runner) -> None:
         """Ask the store no oftener for a hand-off when more are waiting."""
-        holder, waiters = world.actor(), [world.actor() for _ in range(8)]
+        holder, waiters = runner.actor(), [runner.actor() for _ in range(8)]
         work = {}
         for number in (2, 8):
-            lock = self.lock(world.name(str(number)))
+            lock = self.lock(runner.name(str(number)))
 
             async def turn(actor: Actor, lock: Lock = lock) -> None:
                 await actor.release(await actor.take(lock, wait=LONG))
@@ -134,10 +134,10 @@ class Waiting(ContractBase):
                 work[number] = max(0, calls.begun - queued - looks) / number
         assert work[8] <= 2 * work[2] + 2
 
-    async def test_a_waiter_that_gave_up_takes_no_turn(self, world: World) -> None:
+    async def test_a_waiter_that_gave_up_takes_no_turn(self, runner: Runner) -> None:
         """Wake the next waiter when the one before it has stopped waiting."""
-        a, b, c = world.actor(), world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         lease = await a.take(lock)
         brief = b.begin(lock, wait=0.15)
         with tap(self.backend(), "try_acquire") as calls:
@@ -151,10 +151,10 @@ class Waiting(ContractBase):
         assert time.monotonic() - freed <= self.handoff
         await c.release(theirs)
 
-    async def test_the_ttl_counts_from_the_last_question(self, world: World) -> None:
+    async def test_the_ttl_counts_from_the_last_question(self, runner: Runner) -> None:
         """Count the ttl of a waiter from its grant, not from when it began to wait."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name(), ttl=10, renew=False)
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name(), ttl=10, renew=False)
         lease = await a.take(lock)
         with tap(self.backend(), "try_acquire") as calls:
             waiting = b.begin(lock, wait=LONG)
@@ -166,10 +166,10 @@ class Waiting(ContractBase):
             assert theirs.remaining() > 10 - since - 0.4
         await b.release(theirs)
 
-    async def test_a_wait_may_be_longer_than_the_ttl(self, world: World) -> None:
+    async def test_a_wait_may_be_longer_than_the_ttl(self, runner: Runner) -> None:
         """Keep a waiter's place, or let it ask on, also when its ttl has passed."""
-        a, b = world.actor(), world.actor()
-        name = world.name()
+        a, b = runner.actor(), runner.actor()
+        name = runner.name()
         lease = await a.take(self.lock(name))
         waiting = b.begin(self.lock(name, ttl=self.short), wait=LONG)
         await asyncio.sleep(1.5 * self.short)
@@ -179,10 +179,10 @@ class Waiting(ContractBase):
         with suppress(LeaseLostError):  # it is a short one
             await b.release(theirs)
 
-    async def test_a_wait_ends_in_time(self, world: World) -> None:
+    async def test_a_wait_ends_in_time(self, runner: Runner) -> None:
         """Wait no longer than asked for, nor for less, however many do."""
-        a, waiters = world.actor(), [world.actor() for _ in range(4)]
-        lock = self.lock(world.name())
+        a, waiters = runner.actor(), [runner.actor() for _ in range(4)]
+        lock = self.lock(runner.name())
         lease = await a.take(lock)
 
         async def timed(actor: Actor) -> float:
@@ -194,10 +194,10 @@ class Waiting(ContractBase):
             assert 0.3 <= taken <= 0.3 + 0.1 + self.round_trip
         await a.release(lease)
 
-    async def test_no_wait_is_one_try(self, world: World) -> None:
+    async def test_no_wait_is_one_try(self, runner: Runner) -> None:
         """Ask a store once for a lock that is held when the wait is 0."""
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name())
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
         lease = await a.take(lock)
         with tap(self.backend(), "try_acquire") as calls:
             started = time.monotonic()
@@ -206,10 +206,10 @@ class Waiting(ContractBase):
         assert calls.begun == 1
         await a.release(lease)
 
-    async def test_the_calls_wait_wins(self, world: World) -> None:
+    async def test_the_calls_wait_wins(self, runner: Runner) -> None:
         """Take the wait that is given to the call before that of the lock."""
-        a, b = world.actor(), world.actor()
-        patient, hasty = self.lock(world.name(), wait=LONG), self.lock(world.name(), wait=0)
+        a, b = runner.actor(), runner.actor()
+        patient, hasty = self.lock(runner.name(), wait=LONG), self.lock(runner.name(), wait=0)
         lease = await a.take(patient)
         started = time.monotonic()
         assert await b.acquire(patient, wait=0) is None
@@ -219,15 +219,15 @@ class Waiting(ContractBase):
         await a.release(lease)
 
     @needs("hang_store")
-    async def test_a_hung_store_is_not_waited_for(self, world: World) -> None:
+    async def test_a_hung_store_is_not_waited_for(self, runner: Runner) -> None:
         """Keep the wait also when the store gives no answer; call that an error, and leave nothing.
 
         The wait is one that is longer than the least that one call may take.
         """
-        a, b = world.actor(), world.actor()
-        lock = self.lock(world.name())
-        await b.release(await b.take(self.lock(world.name("connected"))))
-        lease = await a.take(self.lock(world.name("held")))
+        a, b = runner.actor(), runner.actor()
+        lock = self.lock(runner.name())
+        await b.release(await b.take(self.lock(runner.name("connected"))))
+        lease = await a.take(self.lock(runner.name("held")))
         with self.hang_store():
             started = time.monotonic()
             with pytest.raises(LockBackendError):
@@ -240,18 +240,18 @@ class Waiting(ContractBase):
     @needs("hang_store")
     @pytest.mark.parametrize(("wait", "unused"), [(0, True), (1, False)])
     async def test_a_hung_store_costs_a_second_more_than_the_wait(
-        self, world: World, twins: Callable[[str], BaseLockBackend], wait: float, unused: bool
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend], wait: float, unused: bool
     ) -> None:
         """Keep that bound also where a connection has to be made first, as for a new thread.
 
         And where nothing was asked yet, as at the first lock of a process.
         """
-        stranger = world.actor()
-        backend = twins(world.prefix) if unused else self.backend()
+        stranger = runner.actor()
+        backend = twins(runner.prefix) if unused else self.backend()
         await stranger.call(backend, "close_thread")
         with self.hang_store():
             started = time.monotonic()
             with pytest.raises(LockBackendError):
-                await stranger.acquire(lock_of(world.name(), using=backend.alias), wait=wait)
+                await stranger.acquire(lock_of(runner.name(), using=backend.alias), wait=wait)
             taken = time.monotonic() - started
         assert taken <= wait + 1.0 + self.round_trip

@@ -1,0 +1,284 @@
+"""Taking, keeping and freeing a lock in Consul, as steps for sync and async mode.
+
+The free path is two requests: a transaction that locks the key if it does not exist and the queue
+is empty, and one that deletes it if it is still the one that we wrote. The fencing token is the
+key's ModifyIndex at the grant, from Consul's own count of all writes: no clean-up and no restart
+sets it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.clock import Clock
+from ...core.values import Claim, Grant, Refusal
+from .api import MOST_OPS, Api, Op, Talk, Txn, op
+from .holds import Hold, QueueEntry, Ways, chunks
+from .liveness import Liveness
+from .queue import Queue
+from .records import Paths, Record, stands_for
+from .sessions import Sessions
+
+__all__ = ["Algorithm"]
+
+TRIES = 5
+"""How often it is looked again when others came between."""
+
+
+class Algorithm:
+    """The leases of one backend."""
+
+    def __init__(
+        self,
+        api: Api,
+        start: str,
+        ways: Ways,
+        sessions: Sessions,
+        liveness: Liveness,
+        clock: Clock,
+    ) -> None:
+        self.api = api
+        self.start = start
+        self.ways = ways
+        self.sessions = sessions
+        self.clock = clock
+        self.queue = Queue(api, ways, sessions, liveness, clock)
+        self.holds: dict[str, Hold] = {}
+
+    # -- acquire -----------------------------------------------------------------------------------
+
+    def acquire(self, claim: Claim, join: bool) -> Talk[Grant | Refusal]:
+        """Attempt once, and with ``join`` queue when refused."""
+        if claim.owner in self.holds and (yield from self.renew(claim, late=True)):
+            return Grant(self.holds[claim.owner].token, claim.ttl)
+        paths = Paths(self.start, claim.key)
+        entry = self.queue.entries.get(claim.owner)
+        if entry is not None and self.queue.is_waiting(entry):
+            if (yield from self.sessions.keep(entry.session, claim.ttl)):
+                return Refusal(queue=True)  # who stands before us has not gone
+            self.queue.drop(claim)
+            entry = None
+        if entry is None:
+            blind = not (join and self.queue.is_contended(claim.key))
+        else:
+            blind = entry.ready and len(entry.ahead) < MOST_OPS - 4
+        if blind:
+            answer = yield from self._lock(claim, paths, self.ways.attempt(paths, entry), entry)
+            if isinstance(answer, Txn) and self.ways.keeps and answer.says("doesn't exist"):
+                ops = self.ways.attempt(paths, entry, new=True)
+                answer = yield from self._lock(claim, paths, ops, entry)
+            if isinstance(answer, Grant):
+                return answer
+            if entry is not None:
+                entry.ready = False
+            if answer.lock_delay:
+                return Refusal()  # nothing will change that could be watched
+            if entry is not None:
+                entry.ahead = entry.still_ahead(answer)
+                if answer.says(entry.key):  # passed over, or its session ended
+                    self.queue.drop(claim)
+                    entry = None
+                elif entry.ahead:
+                    return Refusal(queue=True)
+        for _ in range(TRIES):
+            if entry is None and join:
+                entry, state = yield from self.queue.join(claim, paths)
+            else:
+                state = yield from self.api.look(paths)
+            plan = self.queue.plan(claim, paths, state, entry)
+            if plan is None:  # ours: the answer was lost
+                if (yield from self.renew(claim, late=True)):
+                    return Grant(self.holds[claim.owner].token, claim.ttl)
+                continue
+            if isinstance(plan, Refusal):
+                return plan
+            answer = yield from self._lock(claim, paths, plan, entry)
+            if isinstance(answer, Grant):
+                return answer
+            if answer.lock_delay:
+                return Refusal()
+            if entry is not None and answer.says(entry.key):
+                self.queue.drop(claim)
+                entry = None
+        return Refusal(queue=entry is not None)
+
+    def _lock(
+        self, claim: Claim, paths: Paths, before: Sequence[Op], entry: QueueEntry | None
+    ) -> Talk[Grant | Txn]:
+        """Lock the key if all is so that has to be ``before``; with a new session if ours died."""
+        record = self.ways.first_record(claim)
+        value = record.dumps()
+        again = True
+        while True:
+            asked = self.clock()
+            session = yield from self.sessions.for_ttl(claim.ttl)
+            lock = op("lock", paths.lock, session=session.id, value=value)
+            txn = yield from self.api.transact([*before, lock])
+            if txn.done:
+                break
+            if not (txn.dead_session and again):
+                return txn
+            self.sessions.forget(session.id)
+            again = False
+        pair = txn.pairs[-1]
+        self.holds[claim.owner] = Hold(
+            paths=paths,
+            session=session.id,
+            index=pair.index,
+            token=pair.index,
+            lock_index=pair.lock_index,
+            record=record,
+            until=asked + claim.ttl,
+            entry="" if entry is None else entry.key,
+        )
+        self.queue.drop(claim)
+        return Grant(pair.index, claim.ttl)
+
+    # -- renew -------------------------------------------------------------------------------------
+
+    def renew(self, claim: Claim, *, late: bool = False) -> Talk[bool]:
+        """Start the ttl again if the owner holds the lock; with ``late`` also after its end."""
+        hold = self.holds.get(claim.owner)
+        if hold is None:
+            hold = yield from self._find(claim)
+        elif self.clock() >= hold.until and not late:
+            return False
+        for _ in range(TRIES):
+            if hold is None:
+                break
+            asked = self.clock()
+            kept = yield from self.sessions.keep(hold.session, claim.ttl)
+            if kept is False:
+                break
+            session = hold.session
+            if kept is None:  # another process's, or too short: the lock moves to one of ours
+                session = (yield from self.sessions.for_ttl(claim.ttl)).id
+            record = self.ways.next_record(claim, hold)
+            txn = yield from self.api.transact(self.ways.renew(hold, record, session))
+            if txn.done:
+                self._renewed(claim, hold, txn, record, session, asked)
+                return True
+            if txn.dead_session:
+                self.sessions.forget(session)
+            hold = yield from self._find(claim)
+        self.holds.pop(claim.owner, None)
+        return False
+
+    def renew_many(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Renew several, as many as fit into one transaction each."""
+        ours: dict[str, bool] = {}
+        batch: list[tuple[Claim, Hold, Record, list[Op]]] = []
+        for claim in claims:
+            hold = self.holds.get(claim.owner)
+            alive = None
+            if hold is not None and self.clock() < hold.until:
+                alive = yield from self.sessions.keep(hold.session, claim.ttl)
+            if hold is None or not alive:
+                ours[claim.owner] = yield from self.renew(claim)
+                continue
+            record = self.ways.next_record(claim, hold)
+            batch.append((claim, hold, record, self.ways.renew(hold, record, hold.session)))
+        for numbers in chunks([len(each[3]) for each in batch], MOST_OPS):
+            some = [batch[number] for number in numbers]
+            asked = self.clock()
+            txn = yield from self.api.transact([one for each in some for one in each[3]])
+            for claim, hold, record, _ in some:
+                if txn.done:
+                    self._renewed(claim, hold, txn, record, hold.session, asked)
+                    ours[claim.owner] = True
+                else:  # one of them is lost: each tells for itself
+                    ours[claim.owner] = yield from self.renew(claim)
+        return [ours[claim.owner] for claim in claims]
+
+    def _renewed(
+        self, claim: Claim, hold: Hold, txn: Txn, record: Record, session: str, asked: float
+    ) -> None:
+        pair = next(each for each in reversed(txn.pairs) if each.key == hold.paths.lock)
+        hold.index, hold.lock_index = pair.index, pair.lock_index
+        hold.session, hold.record, hold.until = session, record, asked + claim.ttl
+        self.holds[claim.owner] = hold
+
+    def _find(self, claim: Claim) -> Talk[Hold | None]:
+        """Look for a lock that the owner holds by what another process or request has written."""
+        paths = Paths(self.start, claim.key)
+        state = yield from self.api.look(paths, sure=True)
+        record, lock = state.record, state.lock
+        if not state.held or record is None or lock is None or record.owner != claim.owner:
+            return None
+        left = self.queue.left(claim.key, state)
+        if left is not None and left <= 0:
+            return None
+        mine = next((each for each in state.queue if stands_for(each.key, claim.owner)), None)
+        return Hold(
+            paths=paths,
+            session=lock.session,
+            index=lock.index,
+            token=state.token,
+            lock_index=lock.lock_index,
+            record=record,
+            until=self.clock() + claim.ttl,
+            entry="" if mine is None else mine.key,
+        )
+
+    # -- release -----------------------------------------------------------------------------------
+
+    def release(self, claim: Claim) -> Talk[bool]:
+        """Free the lock if the owner holds it, and leave the queue."""
+        hold = self.holds.get(claim.owner)
+        if hold is None:
+            return (yield from self._release_unknown(claim))
+        doubts: list[Exception] = []
+        try:
+            freed = yield from self._free(claim.key, hold, doubts)
+        finally:
+            hold.doubtful |= bool(doubts)  # a release that failed may be tried once more
+        in_time = self.clock() < hold.until
+        if not freed:  # a renewal whose answer was lost may have written it again
+            found = yield from self._find(claim)
+            freed = found is not None and (yield from self._free(claim.key, found))
+            # Freed by an earlier try, whose answer was lost.
+            freed = freed or (found is None and hold.doubtful)
+        self.holds.pop(claim.owner, None)
+        return freed and in_time
+
+    def _release_unknown(self, claim: Claim) -> Talk[bool]:
+        """Free what another process took, or what an answer that was lost told of."""
+        self.queue.drop(claim)
+        hold = yield from self._find(claim)
+        freed = hold is not None and (yield from self._free(claim.key, hold))
+        paths = Paths(self.start, claim.key)
+        state = yield from self.api.look(paths)
+        for each in state.queue:
+            if stands_for(each.key, claim.owner):
+                yield from self.queue.leave(paths, each.key)
+        return freed
+
+    def _free(self, key: str, hold: Hold, doubts: list[Exception] | None = None) -> Talk[bool]:
+        if hold.entry:
+            return (yield from self.queue.pass_on(key, hold, doubts))
+        return (yield from self.api.transact(self.ways.free(hold), doubts)).done
+
+    def withdraw(self, claim: Claim) -> Talk[bool]:
+        """Leave the queue with a claim that was refused."""
+        entry = self.queue.drop(claim)
+        if entry is not None:
+            yield from self.queue.leave(Paths(self.start, claim.key), entry.key)
+        return False
+
+    def wait(self, claim: Claim, turn: float) -> Talk[bool]:
+        """Wait in the queue for a turn."""
+        return (yield from self.queue.wait(claim, Paths(self.start, claim.key), turn))
+
+    def reap(self, session: str) -> Talk[None]:
+        """Free what a session holds of leases whose time is over: no other will."""
+        now = self.clock()
+        for owner, hold in list(self.holds.items()):
+            if hold.session == session and hold.until < now:
+                yield from self._free("", hold)
+                self.holds.pop(owner, None)
+
+    def forget_all(self) -> None:
+        """Drop what is the parent's, in a forked child."""
+        self.holds = {}
+        self.queue.forget_parent()
+        self.queue.liveness.forget_parent()
