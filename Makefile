@@ -47,7 +47,7 @@ help:
 	@echo 'make bench                 measure, beside the bare statements and other libraries;'
 	@echo '                           tables, and JSON and plots in bench-results/'
 	@echo 'make bench QUICK=1         the same in three minutes: it shows that all runs; no figures to quote'
-	@echo 'make bench ARGS="--only pairs,growth-waiters"'
+	@echo 'make bench ARGS="--only cycles,growth-waiters"'
 	@echo 'make faults                break servers and clients under load, and judge the history'
 	@echo 'make soak MINUTES=60       the same and the storms of kills for long, each its share of the minutes'
 	@echo 'make docs                  build the site of the documentation in docs/_build/html'

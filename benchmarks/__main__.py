@@ -1,7 +1,7 @@
 """Measure locks beside the bare statements and beside other libraries.
 
-    python -m benchmarks [--stores sqlite,redis] [--backends row] [--kinds ours,floor]
-                         [--only pairs,handover] [--rounds 5] [--quick] [--json out.json]
+    python -m benchmarks [--stores sqlite,redis] [--backends row] [--kinds ours,baseline]
+                         [--only cycles,handoff] [--rounds 5] [--quick] [--json out.json]
                          [--plots FOLDER]
     python -m benchmarks --from out.json --plots FOLDER
 
@@ -52,15 +52,15 @@ BACKENDS: tuple[Backend, ...] = (
     "consul",
     "zookeeper",
 )
-KINDS: tuple[Kind, ...] = ("ours", "floor", "peer")
+KINDS: tuple[Kind, ...] = ("ours", "baseline", "alternative")
 AT_ONCE = 3
 """Stores of a quick run at a time."""
 QUICK: dict[str, Any] = {
     "rounds": 3,
     "warm_up": 20,
     "slice": 0.03,
-    "handover": 0.3,
-    "handover_rounds": 1,
+    "handoff": 0.3,
+    "handoff_rounds": 1,
     "waiters": (2, 4),
     "fairness": 0.3,
     "several": 0.3,
@@ -146,7 +146,7 @@ def _draw(run: Any, folder: Path) -> None:
     for path in paths:
         print(path)
     if not paths:
-        print("no plots: neither pairs beside a floor, hand-offs nor growth", file=sys.stderr)
+        print("no plots: neither cycles beside a baseline, hand-offs nor growth", file=sys.stderr)
 
 
 def _measure_all(
@@ -199,7 +199,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--backends", type=_words(BACKENDS), default=list(BACKENDS))
     parser.add_argument("--kinds", type=_words(KINDS), default=list(KINDS))
     parser.add_argument("--only", type=_words(MEASURES), default=list(MEASURES))
-    parser.add_argument("--rounds", type=int, help="of pairs (11)")
+    parser.add_argument("--rounds", type=int, help="of cycles (11)")
     parser.add_argument("--leases", type=int, help="the most that the watchdog renews (50000)")
     parser.add_argument("--quick", action="store_true", help="see whether it runs; no figures")
     parser.add_argument("--json", type=Path, help="the file to write all figures to")

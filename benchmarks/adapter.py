@@ -15,7 +15,7 @@ __all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled", "PolledAsOurs"]
 Backend = Literal[
     "table", "row", "advisory", "version", "redis", "redlock", "etcd", "consul", "zookeeper"
 ]
-Kind = Literal["ours", "floor", "peer"]
+Kind = Literal["ours", "baseline", "alternative"]
 
 RETRY = 0.05  # seconds between two attempts, where a library leaves the waiting to its user
 
@@ -35,7 +35,7 @@ class Adapter(ABC):
     apps: ClassVar[tuple[str, ...]] = ()
     """What Django's INSTALLED_APPS needs for it."""
     waits: ClassVar[bool] = True
-    """Whether `acquire` waits for a lock that one alone holds; without, only pairs are measured."""
+    """Whether `acquire` waits for an exclusive lock; without, only cycles are measured."""
     exclusive: ClassVar[bool] = True
     """Whether one alone holds it."""
     at_once: ClassVar[int | None] = None

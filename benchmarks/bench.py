@@ -36,10 +36,10 @@ class Bench:
     store: Store
     adapters: list[Adapter]
     rounds: int = 11
-    warm_up: int = 200  # pairs of each adapter before the first round
-    slice: float = 0.12  # seconds of one adapter in one round of pairs
-    handover: float = 4.0  # seconds of one adapter at one number of waiters, all rounds together
-    handover_rounds: int = 2
+    warm_up: int = 200  # cycles of each adapter before the first round
+    slice: float = 0.12  # seconds of one adapter in one round of cycles
+    handoff: float = 4.0  # seconds of one adapter at one number of waiters, all rounds together
+    handoff_rounds: int = 2
     waiters: tuple[int, ...] = (2, 8, 32)
     fairness: float = 10.0  # seconds
     several: float = 4.0  # seconds

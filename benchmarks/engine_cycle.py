@@ -46,7 +46,7 @@ def _locks() -> dict[str, Callable[[], None]]:
             async with lock("async"):
                 pass
 
-    def floor() -> None:
+    def baseline() -> None:
         for _ in range(CYCLES):
             bare.acquire()
             bare.release()
@@ -55,7 +55,7 @@ def _locks() -> dict[str, Callable[[], None]]:
         "with": block,
         "acquire, release": by_hand,
         "async with": lambda: asyncio.run(cycles()),
-        "threading.Lock": floor,
+        "threading.Lock": baseline,
     }
 
 

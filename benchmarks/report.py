@@ -18,13 +18,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "microseconds": "client CPU us/cycle",
         "of_baseline": "of the baseline's",
     },
-    "pairs": {
+    "cycles": {
         "adapter": "acquire + release, one core",
         "kind": "kind",
-        "per_second": "pairs/s",
+        "per_second": "cycles/s",
         "quartiles": "quartiles",
         "best": "best",
-        "microseconds": "us/pair",
+        "microseconds": "us/cycle",
         "cpu_ms_per_1000": "client CPU ms/1000",
         "statements": "statements each",
     },
@@ -46,7 +46,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "microseconds": "us/call",
         "cpu_ms_per_1000": "client CPU ms/1000",
     },
-    "handover": {
+    "handoff": {
         "adapter": "hand-off, hold 2 ms",
         "kind": "kind",
         "waiters": "waiters",
@@ -83,7 +83,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "microseconds": "us each",
         "writes": "written",
         "idle": "idle as long",
-        "writes_of_pairs": "of 100 pairs",
+        "writes_of_cycles": "of 100 cycles",
     },
     "memory": {
         "adapter": "memory of held leases",
@@ -120,10 +120,10 @@ COLUMNS: dict[str, dict[str, str]] = {
     "growth-keys": {
         "adapter": "acquire + release, one name after the other",
         "keys": "names",
-        "per_second": "pairs/s",
+        "per_second": "cycles/s",
         "quartiles": "quartiles",
         "best": "best",
-        "microseconds": "us/pair",
+        "microseconds": "us/cycle",
         "cpu_ms_per_1000": "client CPU ms/1000",
     },
     "growth-leases": {
@@ -150,7 +150,7 @@ def report(rows: list[Row], verdicts: list[Verdict]) -> str:
             mine = [row for row in rows if (row["store"], row["measure"]) == (store, measure)]
             if mine:
                 head, body = list(columns.values()), [[row.get(c) for c in columns] for row in mine]
-                if measure in ("pairs", "save"):
+                if measure in ("cycles", "save"):
                     _add_ratios(head, body, mine)
                 parts.append(f"{store}\n{table(head, body)}")
     if verdicts:
@@ -170,9 +170,9 @@ def _judged(verdict: Verdict) -> str:
 
 
 def _add_ratios(head: list[str], body: list[list[Any]], rows: list[Row]) -> None:
-    """Add how many times as fast as each floor and as ours."""
+    """Add how many times as fast as each baseline and as ours."""
     for other in rows:
-        if other["kind"] in ("ours", "floor"):
+        if other["kind"] in ("ours", "baseline"):
             head.append(f"x {other['adapter']}")
             for line, row in zip(body, rows, strict=True):
                 line.append(row["times"][other["adapter"]])

@@ -50,7 +50,7 @@ class PlainSave(Saver):
     """``save()`` of a plain model: the last one to save wins."""
 
     name = "plain save()"
-    kind = "floor"
+    kind = "baseline"
 
     def model(self) -> Any:
         """Return a plain model."""
@@ -76,7 +76,7 @@ class ConcurrencySave(Saver):
     """``save()`` of a model with django-concurrency's version."""
 
     name = "django-concurrency save()"
-    kind = "peer"
+    kind = "alternative"
     needs = ("concurrency",)
     apps = ("concurrency", "benchmarks.concurrent")
 

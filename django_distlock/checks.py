@@ -174,7 +174,7 @@ def check_deploy(
 def check_threads(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Warn of a uWSGI whose Python threads stand still: nothing is renewed there."""
+    """Warn of a uWSGI whose Python threads are paused: nothing is renewed there."""
     try:
         uwsgi = import_module("uwsgi")  # there is one inside of uWSGI only
     except ImportError:

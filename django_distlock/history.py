@@ -70,7 +70,7 @@ def break_hold(
 def _write(
     *, alias: str, name: str, fencing_token: int | None, holder: Holder, **kwargs: Any
 ) -> None:
-    """Write down a lock that was broken; that it is free stands, also when that fails."""
+    """Write down a lock that was broken; it stays released, also when that fails."""
     if not locks.is_real(alias):
         return  # a test's lock in memory
     act = _act.get()

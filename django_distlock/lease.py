@@ -169,7 +169,7 @@ class Lease:
     def downgrade(self) -> None:
         """Share a lock from now on that was held alone; no other holds it alone in between.
 
-        Those who wait to share it get it now. The lease makes no fenced writes any more. Raises
+        Waiters that share it get it now. The lease makes no fenced writes any more. Raises
         LockNotHeldError when it is shared already, has a limit, was taken more than once or is part
         of a transaction; UnsupportedOperationError where the backend has no shared locks; else as
         `renew`.
@@ -327,7 +327,7 @@ class Lease:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if not self._done:  # released or handed over in the body, on purpose
+        if not self._done:  # released or transferred in the body, on purpose
             self._end(partial(self._leave, exc))
 
     async def __aenter__(self) -> Self:
@@ -346,7 +346,7 @@ class Lease:
     def _leave(self, body_error: BaseException | None, ahead: Attempt | bool = False) -> Flow[None]:
         """Release at the end of a block: the body's error wins over ours, which is logged."""
         if self._done or self._hold.state is State.DETACHED:
-            return  # released or handed over in the body, on purpose
+            return  # released or transferred in the body, on purpose
         try:
             yield from self._release(ahead)
         except (LockNotHeldError, LockBackendError) as error:

@@ -95,7 +95,7 @@ class RowLock(models.Model):
 
 
 class RowToken(models.Model):
-    """The last fencing token of a name, where it cannot stand in the row that is locked."""
+    """The last fencing token of a name, where it cannot be in the row that is locked."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     token = models.BigIntegerField()

@@ -234,7 +234,7 @@ class Ending:
 
     def _discarded(self, delay: float = 0.01) -> None:
         # A rolled-back savepoint discards the callback too, while the transaction goes on: then
-        # nothing will call us again, so look now and then.
+        # nothing will call us again, so check now and then.
         if not self.look(here=False) and not self._told:
             events.submit(lambda: self._discarded(min(2 * delay, 0.5)), delay)
 

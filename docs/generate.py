@@ -319,7 +319,7 @@ def figures(language: str = "en") -> str:
     other = FIGURES[language][3]
     lines = [_row(*FIGURES[language], other), _row(*["---"] * 6)]
     for (store, technique), rows in of.items():
-        cells = [*_beside(rows["pairs"], "microseconds"), *_beside(rows["handover"], "p50_us")]
+        cells = [*_beside(rows["cycles"], "microseconds"), *_beside(rows["handoff"], "p50_us")]
         lines.append(_row(NAMES[store], technique, *cells))
     return "\n".join(lines)
 
@@ -327,11 +327,11 @@ def figures(language: str = "en") -> str:
 def _beside(rows: list[dict[str, Any]], column: str) -> tuple[str, str]:
     """Return our figure, and the best one of other libraries, with the ratio to ours."""
     ours = next(row for row in rows if row["kind"] == "ours" and "," not in row["adapter"])
-    others = [row for row in rows if row["kind"] == "peer"]
+    others = [row for row in rows if row["kind"] == "alternative"]
     if not others:
         return _time(ours[column]), "-"
     best = min(others, key=lambda row: float(row[column]))
-    # Of pairs the ratios are made within each round, which is better than of the medians.
+    # Of cycles the ratios are made within each round, which is better than of the medians.
     times = ours.get("times", {}).get(best["adapter"], best[column] / ours[column])
     return _time(ours[column]), f"{best['adapter']} {_time(best[column])}: {times:.2f} times"
 

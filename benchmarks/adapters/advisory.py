@@ -26,7 +26,7 @@ class BareAdvisory(Adapter):
     """Two statements on the driver's own cursor: no token, no holder, no lease."""
 
     name = "bare advisory lock"
-    kind = "floor"
+    kind = "baseline"
     backend = "advisory"
 
     def open(self) -> None:
@@ -64,7 +64,7 @@ class DjangoMySQL(Adapter):
     """``with django_mysql.locks.Lock(name):``, on Django's connection."""
 
     name = "django-mysql"
-    kind = "peer"
+    kind = "alternative"
     backend = "advisory"
     needs = ("django_mysql",)
 
@@ -95,7 +95,7 @@ class ToozMySQL(Adapter):
     """tooz of OpenStack: GET_LOCK() on a connection of each lock's own, by PyMySQL."""
 
     name = "tooz"
-    kind = "peer"
+    kind = "alternative"
     backend = "advisory"
     needs = ("tooz", "pymysql")
 

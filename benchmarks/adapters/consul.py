@@ -31,7 +31,7 @@ class BareCalls(Adapter):
     """``?acquire=`` and ``?release=`` on a kept connection and session, and nothing else."""
 
     name = "bare calls"
-    kind = "floor"
+    kind = "baseline"
     backend = "consul"
     waits = False
 
@@ -49,7 +49,7 @@ class BareCalls(Adapter):
     def acquire(self, key: str) -> str:
         """Attempt once; it is free."""
         handle = self.try_acquire(key)
-        assert handle is not None, "the floor does not wait"
+        assert handle is not None, "the baseline does not wait"
         return handle
 
     def try_acquire(self, key: str) -> str | None:
@@ -73,7 +73,7 @@ class PyConsul(Polled):
     """py-consul's calls, the session kept; who is refused waits for the key to change."""
 
     name = "py-consul"
-    kind = "peer"
+    kind = "alternative"
     backend = "consul"
     needs = ("consul", "requests")
 
@@ -92,7 +92,7 @@ class PyConsul(Polled):
 
     def acquire(self, key: str) -> str:
         """Attempt, and watch the key as Consul's guide to leader election does."""
-        path = f"peer/{key.replace(' ', '-')}"
+        path = f"alternative/{key.replace(' ', '-')}"
         while not self._client.kv.put(path, "x", acquire=self._session):
             index, entry = self._client.kv.get(path)
             while entry is not None and entry.get("Session"):
@@ -101,7 +101,7 @@ class PyConsul(Polled):
 
     def try_acquire(self, key: str) -> str | None:
         """Attempt once."""
-        path = f"peer/{key.replace(' ', '-')}"
+        path = f"alternative/{key.replace(' ', '-')}"
         return path if self._client.kv.put(path, "x", acquire=self._session) else None
 
     def release(self, handle: str) -> None:

@@ -14,7 +14,7 @@ class DbMutex(Polled):
     """``with db_mutex(name):``, tried again when it raises that the lock is taken."""
 
     name = "django-db-mutex"
-    kind = "peer"
+    kind = "alternative"
     needs = ("db_mutex",)
     apps = ("db_mutex",)
 

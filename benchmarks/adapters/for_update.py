@@ -16,7 +16,7 @@ class BareForUpdate(Adapter):
     """Three statements on the driver's own cursor: no token, no holder, no limit of any kind."""
 
     name = "bare FOR UPDATE"
-    kind = "floor"
+    kind = "baseline"
     backend = "row"
 
     def open(self) -> None:
@@ -55,7 +55,7 @@ class SelectForUpdate(Adapter):
     """``with atomic(): Row.objects.select_for_update().get(name=...)``, as it is done by hand."""
 
     name = "select_for_update()"
-    kind = "peer"
+    kind = "alternative"
     backend = "row"
 
     def open(self) -> None:

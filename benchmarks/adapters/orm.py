@@ -15,7 +15,7 @@ class CreateAndDelete(Polled):
     """``Row.objects.create(name=...)``: an IntegrityError says that another holds it."""
 
     name = "ORM create+delete"
-    kind = "peer"
+    kind = "alternative"
 
     def open(self) -> None:
         """Connect."""

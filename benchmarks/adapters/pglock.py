@@ -13,7 +13,7 @@ class PgLock(Adapter):
     """``with pglock.advisory(name):``, a lock of the session: no lease, no row, no disk."""
 
     name = "django-pglock"
-    kind = "peer"
+    kind = "alternative"
     backend = "advisory"
     needs = ("pglock", "pgactivity")
     apps = ("pgactivity", "pglock")

@@ -1,4 +1,4 @@
-"""The floor: the statements of our own lock table, on the driver's own cursor.
+"""The baseline: the statements of our own lock table, on the driver's own cursor.
 
 What a careful programmer would write by hand, without owners, deadlines, renewal or errors. The
 cursor is one that the driver made on Django's connection, and is kept.
@@ -19,7 +19,7 @@ class Bare(Adapter):
     """The two statements, and nothing else."""
 
     name = "bare statements"
-    kind = "floor"
+    kind = "baseline"
     waits = False
 
     def open(self) -> None:
@@ -56,7 +56,7 @@ class Bare(Adapter):
     def acquire(self, key: str) -> str:
         """Attempt once; it is free."""
         handle = self.try_acquire(key)
-        assert handle is not None, "the floor does not wait"
+        assert handle is not None, "the baseline does not wait"
         return key
 
     def try_acquire(self, key: str) -> str | None:

@@ -61,7 +61,7 @@ class DjangoConcurrency(Polled):
     """django-concurrency: a flag in a row, written by a ``save()`` that compares the version."""
 
     name = "django-concurrency"
-    kind = "peer"
+    kind = "alternative"
     backend = "version"
     needs = ("concurrency",)
     apps = ("concurrency", "benchmarks.concurrent")

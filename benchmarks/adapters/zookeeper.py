@@ -61,7 +61,7 @@ class BareCalls(OnKazoo):
     """The calls that a queue needs: make a node and read the queue together, watch, remove."""
 
     name = "bare, kazoo calls"
-    kind = "floor"
+    kind = "baseline"
 
     def open(self) -> None:
         """Connect, and make what all locks stand below."""
@@ -114,7 +114,7 @@ class KazooLock(OnKazoo):
     """kazoo's recipe."""
 
     name = "kazoo Lock"
-    kind = "peer"
+    kind = "alternative"
     at_once: ClassVar[int | None] = 1
 
     def _make(self, key: str) -> Any:
@@ -163,7 +163,7 @@ class ToozZooKeeper(Adapter):
     """tooz of OpenStack: kazoo's recipe below a coordinator."""
 
     name = "tooz"
-    kind = "peer"
+    kind = "alternative"
     backend = "zookeeper"
     needs = ("kazoo", "tooz")
 

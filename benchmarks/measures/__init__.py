@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench, Row
+from .cycles import cycles
 from .engine import engine
 from .failing import failing
 from .fairness import fairness
 from .growth import by_keys, by_leases, by_waiters
-from .handover import handover
+from .handoff import handoff
 from .memory import memory
-from .pairs import pairs
 from .renewals import renewals
 from .save import save
 from .several import several
@@ -20,9 +20,9 @@ from .views import views
 __all__ = ["MEASURES"]
 
 MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
-    "pairs": pairs,
+    "cycles": cycles,
     "engine": engine,
-    "handover": handover,
+    "handoff": handoff,
     "fairness": fairness,
     "several": several,
     "failing": failing,

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BASELINE = "3fde98b"
 """The commit that the cost of the engine is compared with."""
 WARM_UP = 2  # rounds that do not count
-KINDS: dict[str, Kind] = {"ours": "ours", BASELINE: "peer", "threading.Lock": "floor"}
+KINDS: dict[str, Kind] = {"ours": "ours", BASELINE: "alternative", "threading.Lock": "baseline"}
 CYCLES = ("with", "acquire, release", "async with")
 
 

@@ -13,15 +13,15 @@ from ..stores import Store
 
 __all__ = ["failing"]
 
-PAIRS = 100
+CYCLES = 100
 KEY = "failing"
 Writes = dict[str, int]
 
 
 def failing(bench: Bench) -> list[Row]:
-    """Count what goes to the disk during 1000 failing attempts, beside 100 pairs and nothing.
+    """Count what goes to the disk during 1000 failing attempts, beside 100 cycles and nothing.
 
-    The pairs show that the counters count; the idle time, what the server does by itself.
+    The cycles show that the counters count; the idle time, what the server does by itself.
     """
     adapters = [each for each in bench.adapters if _attempts(each)]
     return [_measure(bench, adapter) for adapter in adapters]
@@ -40,9 +40,9 @@ def _measure(bench: Bench, adapter: Adapter) -> Row:
     holder.result()
     bench.store.settle()
     _, idle = _counted(bench, _nothing, adapter, took)
-    _, of_pairs = _counted(bench, _pairs, adapter, PAIRS)
-    if not any(of_pairs.values()):
-        raise RuntimeError(f"{bench.store.name}: pairs wrote nothing, so nothing is counted")
+    _, of_cycles = _counted(bench, _cycles, adapter, CYCLES)
+    if not any(of_cycles.values()):
+        raise RuntimeError(f"{bench.store.name}: cycles wrote nothing, so nothing is counted")
     return bench.row(
         "failing",
         adapter,
@@ -50,8 +50,8 @@ def _measure(bench: Bench, adapter: Adapter) -> Row:
         microseconds=round(took / bench.attempts * 1e6, 1),
         writes=wrote,
         idle=idle,
-        pairs=PAIRS,
-        writes_of_pairs=of_pairs,
+        cycles=CYCLES,
+        writes_of_cycles=of_cycles,
     )
 
 
@@ -108,7 +108,7 @@ def _nothing(adapter: Adapter, seconds: float) -> float:
     return seconds
 
 
-def _pairs(adapter: Adapter, pairs: float) -> float:
-    for _ in range(int(pairs)):
-        adapter.release(adapter.acquire("pairs"))
-    return pairs
+def _cycles(adapter: Adapter, cycles: float) -> float:
+    for _ in range(int(cycles)):
+        adapter.release(adapter.acquire("cycles"))
+    return cycles

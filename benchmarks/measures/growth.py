@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from ..adapter import Adapter
 from ..bench import Bench, Row
 from ..processes import Child, in_child
-from .handover import RULES, handed_over
+from .handoff import RULES, handed_over
 from .memory import per_lease
 from .rates import rates
 from .renewals import renewed
@@ -36,7 +36,7 @@ def by_waiters(bench: Bench) -> list[Row]:
     for waiters in bench.growth_waiters:
         processes = min(PROCESSES, waiters)
         bench.say(f"growth, {waiters} waiters in {processes} processes")
-        longer = replace(bench, handover=bench.handover * max(1, waiters / FEW))
+        longer = replace(bench, handoff=bench.handoff * max(1, waiters / FEW))
         some = handed_over(
             longer, "growth-waiters", bench.ours[:1], rules, waiters, processes=processes
         )
@@ -45,7 +45,7 @@ def by_waiters(bench: Bench) -> list[Row]:
 
 
 def by_keys(bench: Bench) -> list[Row]:
-    """Measure pairs that take one name after the other, of more and more names.
+    """Measure cycles that take one name after the other, of more and more names.
 
     Each was taken before, so what the store keeps of a free lock is there.
     """
@@ -82,12 +82,12 @@ def _ready(adapter: Adapter, keys: int) -> Callable[[], None]:
     adapter.warm_up()
     acquire, release, at = adapter.acquire, adapter.release, 0
 
-    def pair() -> None:
+    def cycle() -> None:
         nonlocal at
         at = (at + STRIDE) % keys
         release(acquire(_name(at)))
 
-    return pair
+    return cycle
 
 
 def _use_names(bench: Bench, adapter: Adapter, first: int, end: int) -> None:

@@ -100,7 +100,7 @@ def _bare_class() -> Callable[..., Any]:
 
 SERVED = (
     Served("locked_view", "ours", _locked),
-    Served(BARE, "floor", _bare),
+    Served(BARE, "baseline", _bare),
     Served("locked_view on a class", "ours", _of_a_class),
-    Served(f"{BARE} of a class", "floor", _bare_class),
+    Served(f"{BARE} of a class", "baseline", _bare_class),
 )

@@ -43,9 +43,9 @@ class Contest:
     cpu: float  # seconds, of all clients
     statements: int  # where the clients count them
     failures: int
-    overlaps: int  # of a peer's; ours have none, else the run has failed
+    overlaps: int  # of a alternative's; ours have none, else the run has failed
 
-    def handovers(self) -> list[float]:
+    def handoffs(self) -> list[float]:
         """Return the seconds from each release's beginning to the next holder's grant."""
         return [b[0] - a[1] for a, b in pairwise(self.holds) if a[2] != b[2]]
 
@@ -53,10 +53,10 @@ class Contest:
 def count_overlaps(name: str, kind: Kind, holds: list[Hold]) -> int:
     """Count the holds, in the order of their grants, that begin before the last one's release.
 
-    Raises OverlapError unless they are of a peer, of which the count is a result.
+    Raises OverlapError unless they are of a alternative, of which the count is a result.
     """
     found = [(before, after) for before, after in pairwise(holds) if after[0] < before[1]]
-    if found and kind != "peer":
+    if found and kind != "alternative":
         raise OverlapError(f"{name}: {found[0][0]} and {found[0][1]} overlap")
     return len(found)
 

@@ -1,4 +1,4 @@
-"""Plots of a run, drawn from its JSON: pairs beside the floor, hand-offs, and growth.
+"""Plots of a run, drawn from its JSON: cycles beside the baseline, hand-offs, and growth.
 
 What is drawn may have been written by anybody, so no text of it is taken for markup, a formula or
 a path.
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from ..bench import Row
-from .bars import draw_pairs
+from .bars import draw_cycles
 from .growth import draw_growth
-from .handovers import draw_handovers
+from .handoffs import draw_handoffs
 from .look import STYLE, Figure
 from .values import said
 
 __all__ = ["PlotError", "draw", "get_ready", "load"]
 
 DRAWN: dict[str, tuple[str, Callable[[list[Row]], Figure | None]]] = {
-    "pairs": ("pairs beside the floor", draw_pairs),
-    "handover": ("hand-off, hold 2 ms", draw_handovers),
+    "cycles": ("cycles beside the baseline", draw_cycles),
+    "handoff": ("hand-off, hold 2 ms", draw_handoffs),
     "growth": ("growth", draw_growth),
 }
 

@@ -38,7 +38,7 @@ GROWTH = (
     ),
     Panel(
         *("growth-keys", "keys", {"": ("per_second", 1.0)}),
-        *("Pairs, one name after the other", "names in use", "pairs a second"),
+        *("Cycles, one name after the other", "names in use", "cycles a second"),
         log=False,
     ),
     Panel(
@@ -83,7 +83,7 @@ def _lines(panel: Panel, rows: list[Row]) -> dict[str, list[Point]]:
 
 def _panel(axes: Axes, panel: Panel, rows: list[Row]) -> None:
     mine = [row for row in rows if row["measure"] == panel.measure]
-    colours = (COLOURS["ours"], COLOURS["peer"])
+    colours = (COLOURS["ours"], COLOURS["alternative"])
     for (label, points), colour, marker in zip(
         _lines(panel, rows).items(), colours, MARKERS, strict=False
     ):

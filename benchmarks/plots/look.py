@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 # Okabe and Ito's colours, which the colour-blind tell apart too; as bars they differ in grey.
-COLOURS = {"ours": "#0072B2", "floor": "#7F7F7F", "peer": "#E69F00"}
+COLOURS = {"ours": "#0072B2", "baseline": "#7F7F7F", "alternative": "#E69F00"}
 OTHERS = ("#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = "os^DvP*X<>"
-DASHES = {"ours": "-", "floor": "--", "peer": ":"}
+DASHES = {"ours": "-", "baseline": "--", "alternative": ":"}
 STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
     "font.size": 9.0,

@@ -31,9 +31,9 @@ def number(of: Any, key: str) -> float | None:
 
 def quartiles(of: Any, name: str, middle: float) -> tuple[float, float]:
     """Return the lower and the upper one; the middle for each that is not known."""
-    pair = of.get(name) if isinstance(of, dict) else None
-    if not isinstance(pair, list) or len(pair) != 2:
+    cycle = of.get(name) if isinstance(of, dict) else None
+    if not isinstance(cycle, list) or len(cycle) != 2:
         return middle, middle
-    known = dict(zip(("low", "high"), pair, strict=True))
+    known = dict(zip(("low", "high"), cycle, strict=True))
     low, high = number(known, "low"), number(known, "high")
     return middle if low is None else low, middle if high is None else high

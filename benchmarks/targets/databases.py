@@ -7,7 +7,7 @@ from .rows import Found, Rows, rates, several
 __all__ = ["judge_database"]
 
 SERVERS = ("postgresql", "mariadb", "mysql")
-OURS, FLOOR, POLLING = "django-distlock", "bare statements", "bare, polling"
+OURS, BASELINE, POLLING = "django-distlock", "bare statements", "bare, polling"
 UNQUEUED = "django-distlock, polling"
 DB_MUTEX = "django-db-mutex"
 ROW, FOR_UPDATE, BY_HAND = "django-distlock row", "bare FOR UPDATE", "select_for_update()"
@@ -19,12 +19,12 @@ SAVE, PLAIN, CONCURRENCY = "VersionedModel.save()", "plain save()", "django-conc
 def judge_database(rows: Rows, store: str) -> Found:
     """Judge what was measured on a database."""
     for part in (
-        _pairs,
-        _row_pairs,
-        _advisory_pairs,
-        _handover,
-        _row_handover,
-        _advisory_handover,
+        _cycles,
+        _row_cycles,
+        _advisory_cycles,
+        _handoff,
+        _row_handoff,
+        _advisory_handoff,
         _fairness,
         _failing,
         _renewals,
@@ -35,15 +35,15 @@ def judge_database(rows: Rows, store: str) -> Found:
         yield from several(rows, alone, 1.8)
 
 
-def _pairs(rows: Rows, served: bool) -> Found:
-    limits = {FLOOR: 0.85 if served else 0.5, DB_MUTEX: 3.5 if served else 11.0}
-    yield from rates(rows, "pairs", OURS, limits)
+def _cycles(rows: Rows, served: bool) -> Found:
+    limits = {BASELINE: 0.85 if served else 0.5, DB_MUTEX: 3.5 if served else 11.0}
+    yield from rates(rows, "cycles", OURS, limits)
 
 
-def _handover(rows: Rows, served: bool) -> Found:
+def _handoff(rows: Rows, served: bool) -> Found:
     for waiters in rows.waiters():
         ours, other, polling, unqueued = (
-            rows.get("handover", name, waiters=waiters)
+            rows.get("handoff", name, waiters=waiters)
             for name in (OURS, DB_MUTEX, POLLING, UNQUEUED)
         )
         if ours is None or "p50_us" not in ours:
@@ -62,31 +62,31 @@ def _handover(rows: Rows, served: bool) -> Found:
             yield f"statements an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
 
 
-def _row_pairs(rows: Rows, served: bool) -> Found:
-    yield from rates(rows, "pairs", ROW, {FOR_UPDATE: 0.8, BY_HAND: 1.0}, f"{ROW}: ")
+def _row_cycles(rows: Rows, served: bool) -> Found:
+    yield from rates(rows, "cycles", ROW, {FOR_UPDATE: 0.8, BY_HAND: 1.0}, f"{ROW}: ")
 
 
-def _advisory_pairs(rows: Rows, served: bool) -> Found:
-    limits = {PGLOCK: 1.8} if rows.get("pairs", PGLOCK) else {BARE_ADVISORY: 0.6}
-    yield from rates(rows, "pairs", ADVISORY, limits, f"{ADVISORY}: ")
+def _advisory_cycles(rows: Rows, served: bool) -> Found:
+    limits = {PGLOCK: 1.8} if rows.get("cycles", PGLOCK) else {BARE_ADVISORY: 0.6}
+    yield from rates(rows, "cycles", ADVISORY, limits, f"{ADVISORY}: ")
 
 
 def _save(rows: Rows, served: bool) -> Found:
     yield from rates(rows, "save", SAVE, {PLAIN: round(1 / 1.15, 3), CONCURRENCY: 1.0}, f"{SAVE}: ")
 
 
-def _row_handover(rows: Rows, served: bool) -> Found:
+def _row_handoff(rows: Rows, served: bool) -> Found:
     for waiters in rows.waiters():
-        ours, bare = (rows.get("handover", name, waiters=waiters) for name in (ROW, FOR_UPDATE))
+        ours, bare = (rows.get("handoff", name, waiters=waiters) for name in (ROW, FOR_UPDATE))
         if ours and bare and "p50_us" in ours and "p50_us" in bare:
             ratio = round(ours["p50_us"] / bare["p50_us"], 3)
             yield f"{ROW}: hand-off p50 / {FOR_UPDATE}, {waiters} waiters", "<=", 1.2, ratio
 
 
-def _advisory_handover(rows: Rows, served: bool) -> Found:
+def _advisory_handoff(rows: Rows, served: bool) -> Found:
     for waiters in rows.waiters():
         ours, pglock, tooz = (
-            rows.get("handover", name, waiters=waiters) for name in (ADVISORY, PGLOCK, TOOZ)
+            rows.get("handoff", name, waiters=waiters) for name in (ADVISORY, PGLOCK, TOOZ)
         )
         for other, wanted in ((pglock, 0.9), (tooz, 0.1)):
             if ours and other and "p50_us" in ours and "p50_us" in other:

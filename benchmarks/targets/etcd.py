@@ -11,11 +11,11 @@ OURS = "django-distlock"
 
 def judge_etcd(rows: Rows, store: str) -> Found:
     """Judge what was measured on one etcd."""
-    yield from rates(rows, "pairs", OURS, {"etcd3gw": 2.5})
-    if pairs := rows.get("pairs", OURS):
-        yield "requests a pair", "<=", 2.0, pairs["statements"]
+    yield from rates(rows, "cycles", OURS, {"etcd3gw": 2.5})
+    if cycles := rows.get("cycles", OURS):
+        yield "requests a cycle", "<=", 2.0, cycles["statements"]
     for waiters in rows.waiters():
-        if ours := rows.get("handover", OURS, waiters=waiters):
+        if ours := rows.get("handoff", OURS, waiters=waiters):
             if waiters <= 8 and "p99_us" in ours:
                 yield f"hand-off p99 in ms, {waiters} waiters", "<=", 20.0, ours["p99_us"] / 1000
             yield f"requests an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]

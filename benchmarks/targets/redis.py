@@ -12,15 +12,15 @@ OURS = "django-distlock"
 def judge_redis(rows: Rows, store: str) -> Found:
     """Judge what was measured on one Redis."""
     yield from rates(
-        rows, "pairs", OURS, {"redis-py Lock": 2.5, "redlock-ng": 2.2, "bare socket": 0.7}
+        rows, "cycles", OURS, {"redis-py Lock": 2.5, "redlock-ng": 2.2, "bare socket": 0.7}
     )
-    if pairs := rows.get("pairs", OURS):
-        yield "messages a pair", "<=", 2.0, pairs["statements"]
+    if cycles := rows.get("cycles", OURS):
+        yield "messages a cycle", "<=", 2.0, cycles["statements"]
     for waiters in rows.waiters():
         limits = {"python-redis-lock": 0.75, "bare push/pop": 1.9 if waiters <= 2 else 2.4}
         yield from handed_over(rows, waiters, limits)
         yield from _p99(rows, waiters)
-        if ours := rows.get("handover", OURS, waiters=waiters):
+        if ours := rows.get("handoff", OURS, waiters=waiters):
             yield f"messages an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
     if ours := rows.get("fairness", OURS):
         yield "most / least grants", "<=", 1.1, ours["most_per_least"]
@@ -36,7 +36,7 @@ def judge_redis(rows: Rows, store: str) -> Found:
 
 def judge_redlock(rows: Rows, store: str) -> Found:
     """Judge what was measured on five nodes."""
-    yield from rates(rows, "pairs", OURS, {"redlock-ng": 2.5, "bare sockets": 0.85})
+    yield from rates(rows, "cycles", OURS, {"redlock-ng": 2.5, "bare sockets": 0.85})
     for waiters in rows.waiters():
         yield from handed_over(rows, waiters, {"pottery": 0.15})
     yield from _renewals(rows)
@@ -44,9 +44,9 @@ def judge_redlock(rows: Rows, store: str) -> Found:
 
 def handed_over(rows: Rows, waiters: int, limits: dict[str, float]) -> Found:
     """Judge the median of our hand-offs beside those of others."""
-    ours = rows.get("handover", OURS, waiters=waiters)
+    ours = rows.get("handoff", OURS, waiters=waiters)
     for name, wanted in limits.items():
-        other = rows.get("handover", name, waiters=waiters)
+        other = rows.get("handoff", name, waiters=waiters)
         what = f"hand-off p50 / {name}, {waiters} waiters"
         if ours and other and "p50_us" in ours and "p50_us" in other:
             yield what, "<=", wanted, round(ours["p50_us"] / other["p50_us"], 3)
@@ -55,17 +55,19 @@ def handed_over(rows: Rows, waiters: int, limits: dict[str, float]) -> Found:
 
 
 def _p99(rows: Rows, waiters: int) -> Found:
-    """Judge our p99 beside that of the peer whose is the least."""
-    ours = rows.get("handover", OURS, waiters=waiters)
-    peers = [
+    """Judge our p99 beside that of the alternative whose is the least."""
+    ours = rows.get("handoff", OURS, waiters=waiters)
+    alternatives = [
         row
         for row in rows.rows
-        if row["measure"] == "handover" and row["kind"] == "peer" and row["waiters"] == waiters
+        if row["measure"] == "handoff"
+        and row["kind"] == "alternative"
+        and row["waiters"] == waiters
     ]
-    seen = [row["p99_us"] for row in peers if "p99_us" in row]
+    seen = [row["p99_us"] for row in alternatives if "p99_us" in row]
     if ours and seen and "p99_us" in ours:
         ratio = round(ours["p99_us"] / min(seen), 3)
-        yield f"hand-off p99 / best peer, {waiters} waiters", "<=", 1.0, ratio
+        yield f"hand-off p99 / best alternative, {waiters} waiters", "<=", 1.0, ratio
 
 
 def _renewals(rows: Rows) -> Found:

@@ -26,7 +26,7 @@ class Rows:
 
     def waiters(self) -> list[int]:
         """Return the numbers of waiters that hand-offs were measured with."""
-        return sorted({row["waiters"] for row in self.rows if row["measure"] == "handover"})
+        return sorted({row["waiters"] for row in self.rows if row["measure"] == "handoff"})
 
 
 def rates(rows: Rows, measure: str, who: str, limits: dict[str, float], label: str = "") -> Found:
@@ -43,7 +43,7 @@ def several(rows: Rows, alone: str, dearer: float) -> Found:
     """Judge what locks cost that several hold, beside the one that one ``alone`` holds."""
     for kind in ("shared", "limit=4"):
         yield from rates(
-            rows, "pairs", f"{alone}, {kind}", {alone: round(1 / dearer, 3)}, f"{kind}: "
+            rows, "cycles", f"{alone}, {kind}", {alone: round(1 / dearer, 3)}, f"{kind}: "
         )
     if limited := rows.get("several", f"{alone}, limit=4"):
         yield f"{alone}, limit=4: work / one at once", ">=", 3.5, limited["times"]

@@ -13,9 +13,9 @@ MOST = {2: 0.7, 8: 1.0, 32: 1.0}
 
 def judge_zookeeper(rows: Rows, store: str) -> Found:
     """Judge what was measured on one server."""
-    yield from rates(rows, "pairs", OURS, {"kazoo Lock": 1.1})
+    yield from rates(rows, "cycles", OURS, {"kazoo Lock": 1.1})
     for waiters in rows.waiters():
-        ours = rows.get("handover", OURS, waiters=waiters)
+        ours = rows.get("handoff", OURS, waiters=waiters)
         yield from handed_over(rows, waiters, {"kazoo Lock": MOST.get(waiters, 1.0)})
         if ours:
             yield f"packets an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]

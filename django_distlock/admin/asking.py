@@ -1,4 +1,4 @@
-"""What a user wants to see: filters, search, sorting and paging, as they stand in the address."""
+"""What a user wants to see: filters, search, sorting and paging, as the address has them."""
 
 from __future__ import annotations
 

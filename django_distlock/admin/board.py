@@ -230,7 +230,7 @@ def _entries(backend: BaseLockBackend) -> Callable[[LockInfo], Entry]:
 
 
 class Row:
-    """One lock as people see it. What stands in the store may be hostile: see `text.shown`."""
+    """One lock as people see it. What is in the store may be hostile: see `text.shown`."""
 
     def __init__(self, entry: Entry, now: datetime, ttl: float) -> None:
         info = entry.info

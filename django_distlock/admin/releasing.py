@@ -29,7 +29,7 @@ MOST = 200  # that can be chosen at once
 
 @dataclass(slots=True)
 class Chosen:
-    """The holds that were chosen and still stand, those that are gone, and what went wrong."""
+    """The holds that were chosen and are still held, those that are gone, and what went wrong."""
 
     entries: list[Entry] = field(default_factory=list)
     details: list[tuple[Row, list[tuple[str, str]]]] = field(default_factory=list)

@@ -150,9 +150,9 @@ class BaseLockBackend(Calls):
     def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:
         """Wait in the store's queue until trying again may help, for ``limit`` seconds at most.
 
-        Asked for after a Refusal that says `queue`. False when there is no place to wait in now:
+        Asked for after a Refusal that says `queue`. False when there is no queue to wait in now:
         the caller pauses then. Only a hint, as `pause` is; or, where an attempt was made when the
-        wait was over, its answer, counted from now. A place in the queue is kept until the claim is
+        wait was over, its answer, counted from now. A queue entry is kept until the claim is
         released, whether it was granted or not; ``left`` is how long it may go on waiting in all
         (None: without limit).
         """
@@ -163,7 +163,7 @@ class BaseLockBackend(Calls):
         return False
 
     def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in a queue, which has to be left."""
+        """Return whether a claim that was refused is in a queue, which has to be left."""
         return self.queues
 
     def withdraw(self, claim: Claim) -> bool:
@@ -183,7 +183,7 @@ class BaseLockBackend(Calls):
         of its session for too long, or knows that it ended, its leases are lost. None: the ttl
         alone counts. Asked at each check of a lease, so the store is not asked; see also
         `notice_losses`. ``foreseen`` asks what it will be if all goes on as it does now: with a
-        connection that stands, by which the session is kept, the ttl alone counts.
+        connection that is up, by which the session is kept, the ttl alone counts.
         """
         return None
 
@@ -336,7 +336,7 @@ class BaseLockBackend(Calls):
         """Remove what the store keeps of names that were not held for ``older_than`` seconds.
 
         Returns how many entries were ``removed`` of those ``seen``; a dry run removes nothing and
-        only says how many it would. ``batch`` entries are looked at with each call to the store.
+        only says how many it would. ``batch`` entries are read with each call to the store.
         From 60 seconds on; RETENTION is not asked here, see `manage.py cleanlocks`, which does.
         Aliases that share a table are cleaned together, whatever their PREFIX. Raises
         LockBackendError when the store fails, UnsupportedOperationError where there is nothing to

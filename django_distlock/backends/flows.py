@@ -93,7 +93,7 @@ class FlowBackend(BaseLockBackend):
         return (yield request)
 
     def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
-        """Attempt once; with ``join`` stand in the queue when refused."""
+        """Attempt once; with ``join`` enter the queue when refused."""
         raise NotImplementedError
 
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:

@@ -3,7 +3,7 @@
 The row is read without locking anything. Only when the lock is free is it written, and only if its
 version is still the one that was read and the lock is still free by the database's clock: the
 expiry is judged again, because a renewal in between does not change the version. One row changed is
-the grant, and the new version is its fencing token; none is a conflict, and the loser looks again
+the grant, and the new version is its fencing token; none is a conflict, and the loser reads again
 later.
 
 The table is that of the table backend, and so are its rows: aliases of both that name the same
@@ -107,7 +107,7 @@ class VersionBackend(TableBackend):
     """Optimistic locks in the lock table, on any database of Django's.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``,
-    ``SQL`` and ``SCHEMA``, as of the table backend. Losers do not queue: they look again after a
+    ``SQL`` and ``SCHEMA``, as of the table backend. Losers do not queue: they try again after a
     pause.
     """
 

@@ -1,4 +1,4 @@
-"""How long to sleep between two looks at a lock."""
+"""How long to sleep between two attempts."""
 
 from __future__ import annotations
 

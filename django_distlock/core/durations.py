@@ -45,7 +45,7 @@ Wait: TypeAlias = "Duration | Unset | None"
 """A wait as users give it: None is no limit, UNSET is what the settings say."""
 
 MOST_AT_ONCE = 1000
-"""The highest limit of a lock: who holds it stands in one record of the store."""
+"""The highest limit of a lock: its holders are in one record of the store."""
 
 MIN_TTL = 0.01
 MAX_TTL = 10 * 365 * 86400.0

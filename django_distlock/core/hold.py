@@ -197,7 +197,7 @@ class Hold:
         return True
 
     def unwatch(self) -> None:
-        """Have the watchdog not look at it when it was said."""
+        """Have the watchdog not check it at that time."""
         entry, self.entry = self.entry, None
         if entry is not None:
             entry[0].pop(entry[1], None)

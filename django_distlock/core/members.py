@@ -51,12 +51,12 @@ class Members(NamedTuple):
         return found
 
     def dumps(self) -> str:
-        """Return the value as ASCII JSON: an array, where a note is an object."""
+        """Return the value as ASCII JSON: an array, where holder info is an object."""
         return json.dumps([self.limit, self.wanted, self.all], separators=(",", ":"))
 
     @staticmethod
     def are_in(text: str) -> bool:
-        """Return whether a text was written by `dumps`, and is no note."""
+        """Return whether a text was written by `dumps`, and is not holder info."""
         return text.startswith("[")
 
     def living(self, now: int) -> Members:
@@ -70,7 +70,7 @@ class Members(NamedTuple):
 
     @classmethod
     def of_one(cls, claim: Claim, token: int, since: int, until: int) -> Members:
-        """Return a claim's owner, who held the lock alone, as one who shares it."""
+        """Return a claim's owner, who held the lock alone, as one that shares it."""
         return cls(all=(Member(claim.owner, token, since, until, None, claim.note),))
 
     def grant(self, claim: Claim) -> Grant:

@@ -178,7 +178,7 @@ def of_same_flow(backend: object, key: str) -> Hold | None:
 
 def every(backend: object = None) -> Iterator[Hold]:
     """Yield every hold of the process, or of one backend, that is still active."""
-    # References first: while holds are looked at others come and go, and iterating would fail.
+    # References first: while holds are checked others come and go, and iterating would fail.
     for hold in [ref() for ref in list(_registry.values())]:
         if hold is not None and hold.is_active() and (backend is None or hold.backend is backend):
             yield hold

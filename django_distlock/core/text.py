@@ -10,7 +10,7 @@ MOST = 200
 def shown(text: str, most: int = MOST) -> str:
     """Return ``text`` on one line, in printable characters, and ``most`` of them at most.
 
-    What stands in a store may be foreign or hostile: line breaks forge log lines, escape sequences
+    What is in a store may be foreign or hostile: line breaks forge log lines, escape sequences
     command a terminal, lone surrogates cannot be encoded.
     """
     cut = text[:most]  # first: it may be huge

@@ -63,7 +63,7 @@ def user_of(holder: Holder) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HolderInfo:
-    """What stands beside a lock in the store for people: the holder and the user's metadata.
+    """What is stored beside a lock for people: the holder and the user's metadata.
 
     And the ``ttl`` that was asked for, whether the holder renews it, the ``min_hold`` for which it
     stays taken in any case, and how it is held: see `Claim`.
@@ -78,7 +78,7 @@ class HolderInfo:
     limit: int | None = None
 
     def dumps(self) -> str:
-        """Return the note as ASCII JSON, which every store and character set takes."""
+        """Return the holder info as ASCII JSON, which every store and character set takes."""
         h = self.holder
         note: dict[str, Any] = {"host": h.host, "pid": h.pid, "thread": h.thread}
         note |= {"task": h.task, "site": h.site, "view": h.view, "user": h.user}
@@ -89,7 +89,7 @@ class HolderInfo:
 
     @classmethod
     def loads(cls, text: str | None) -> HolderInfo:
-        """Read a note, taking anything: what stands in the store may be foreign or damaged."""
+        """Read holder info, taking anything: what is in the store may be foreign or damaged."""
         try:
             raw = _decode(text or "{}")
         except (ValueError, RecursionError):
@@ -141,7 +141,7 @@ class Claim(NamedTuple):
 
 
 def _seconds(given: object) -> float | None:
-    """Return what a note says in seconds, if it does."""
+    """Return what the holder info says in seconds, if it does."""
     if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < 1e9:
         return None
     return given
@@ -150,7 +150,7 @@ def _seconds(given: object) -> float | None:
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
 _WORDS = ("host", "thread", "task", "site", "view", "user")
-"""The words of a note, in the order of the holder's."""
+"""The words of the holder info, in the order of the holder's."""
 
 
 class Bound(Protocol):
@@ -187,7 +187,7 @@ class Grant(NamedTuple):
 class Refusal:
     """The store's no, with what it told at no extra cost.
 
-    ``remaining`` is the holder's ttl left in seconds and ``note`` the holder's note; both are
+    ``remaining`` is the holder's ttl left in seconds and ``note`` the holder info; both are
     hints, and None or empty where the store does not tell. ``queue`` says that the store has a
     queue to wait in. ``other_limit`` is the limit by which others hold it (0: by none), where that
     is another one than the claim's: no wait helps against that.
@@ -214,7 +214,7 @@ class _Unread:
     if not TYPE_CHECKING:  # else any name would be an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Fill the slots of what the note says, which are empty still."""
+            """Fill the slots of what the holder info says, which are empty still."""
             if name not in _READ:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             note = HolderInfo.loads(self._note)
@@ -295,7 +295,7 @@ def noted(
     waiting: tuple[Holder, ...] = (),
     slot: int | None = None,
 ) -> LockInfo:
-    """Return a LockInfo that reads its note, which is most of the work, when it is asked for it."""
+    """Return a LockInfo that reads its holder info, most of the work, when it is asked for it."""
     info = object.__new__(LockInfo)
     fill = object.__setattr__  # as the frozen class does itself
     fill(info, "_note", note)
@@ -314,7 +314,7 @@ def noted(
 class CleanPolicy:
     """What a cleaning removes: names that were not held for ``older_than`` seconds.
 
-    A ``dry_run`` only counts. ``batch`` is how many entries one call to the store may look at.
+    A ``dry_run`` only counts. ``batch`` is how many entries one call to the store may read.
     """
 
     older_than: float

@@ -37,7 +37,7 @@ __all__ = ["Watchdog", "abandon", "watchdog", "worker_of"]
 logger = logging.getLogger("django_distlock.watchdog")
 
 IDLE = 1.0  # seconds with nothing to watch after which the scheduler's thread ends
-LOOK = 5.0  # seconds after which it looks whether there still is something to watch
+LOOK = 5.0  # seconds after which it checks whether there still is something to watch
 PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's watchdog does)
 STEPS = 20  # of that third: those due in the same step are renewed together, at its beginning
 
@@ -49,7 +49,7 @@ Entry: TypeAlias = "tuple[weakref.ref[Hold], Index, Claim, str, bool]"
 class Schedule:
     """When each hold is to be renewed or given up: pure, told the time by its caller.
 
-    The holds of one time stand in one bucket, from which a hold is taken when it is over: most
+    The holds of one time are in one bucket, from which a hold is taken when it is over: most
     locks are released long before they are due.
     """
 
@@ -89,10 +89,10 @@ class Schedule:
             self._clear(self._buckets[due])
             if not self._buckets[due]:
                 del self._buckets[due]
-        self._times = []  # what a finalizer adds meanwhile stands in it, perhaps twice
+        self._times = []  # what a finalizer adds meanwhile is in it, perhaps twice
         self._times += self._buckets
         heapq.heapify(self._times)
-        # Of the holds too, which are all looked at here.
+        # Of the holds too, which are all checked here.
         self._bound = max(64, 2 * len(self._times), len(self) // 4)
 
     def _clear(self, bucket: dict[int, Entry]) -> None:
@@ -255,7 +255,7 @@ class Watchdog:
                     self._look_at(hold, hold.deadline)
                 else:
                     self._look_at(hold, min(now + hold.claim.ttl / PART, hold.deadline))
-            except Exception:  # one that cannot be looked at must not cost the others
+            except Exception:  # one that cannot be checked must not cost the others
                 logger.exception("Watching lock %.200r failed", hold.claim.name)
         for backend, batch in batches.items():
             # Weakly here too: a queue behind a hung store must not keep dropped leases alive.

@@ -28,7 +28,7 @@ def requires_fence(function: Callable[..., Any] | None = None, /, *, lease: str 
     ``lease`` is the name of the parameter. A call raises InvalidLockError when the argument is no
     lease (None, when the lock was not obtained), UnsupportedOperationError when its backend has no
     fencing tokens, and LeaseLostError or LockNotHeldError when it is gone; the function is not
-    begun then. It spares work in vain and forbids forgetting the lease: what makes the writes safe
+    begun then. It spares useless work and forbids forgetting the lease: what makes the writes safe
     is that they are fenced. Raises InvalidLockError at once for a function without the parameter
     and for generators, whose body would run later.
     """

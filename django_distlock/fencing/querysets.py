@@ -58,7 +58,7 @@ class Fenced(Generic[M]):
         """Update the rows, all or none, and return how many they are.
 
         0 says that there is no such row; rows that refuse raise FenceRejectedError. The condition
-        stands in the UPDATE itself, so that no moment lies between judging and writing.
+        is in the UPDATE itself, so that no moment lies between judging and writing.
         """
         fence = self._begin(values)
         rows, stamp = self._rows.order_by(), self._columns.stamp(fence)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 __all__ = ["FRESH", "Answer", "Endpoint", "HttpError", "Request", "overdue", "parse_endpoint"]
 
 FRESH = 30.0
-"""Seconds without use after which a connection is not used again: what stands between may have
+"""Seconds without use after which a connection is not used again: what is between may have
 forgotten it, and would say nothing of that."""
 
 

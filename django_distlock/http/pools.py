@@ -76,7 +76,7 @@ class LoopPool:
     @asynccontextmanager
     async def reserve(self, request: Request, limit: float) -> AsyncIterator[None]:
         """Wait until one more request may be under way."""
-        if request.wait > 0:  # they are bounded by the places of the process
+        if request.wait > 0:  # they are bounded by the permits of the process
             yield
             return
         try:

@@ -60,7 +60,7 @@ class AsyncStream:
         return self._lines.popleft() if self._lines else None
 
     def leave(self) -> None:
-        """Give its place to another stream; from any thread."""
+        """Give its permit to another stream; from any thread."""
         if self._open:
             self._open = False
             self._done()

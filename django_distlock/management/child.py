@@ -32,7 +32,7 @@ ENDING = signals("SIGTERM", "SIGINT", "SIGQUIT")
 NOT_FOUND, NOT_RUNNABLE, BY_SIGNAL = 127, 126, 128
 """Exit codes, as those of a shell."""
 
-LOOK = 0.05  # seconds between two looks whether the last of its processes has ended
+LOOK = 0.05  # seconds between two checks whether the last of its processes has ended
 
 
 class Child:

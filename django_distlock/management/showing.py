@@ -1,4 +1,4 @@
-"""Locks as a terminal shows them. What stands in a store may be hostile: see `text.shown`."""
+"""Locks as a terminal shows them. What is in a store may be hostile: see `text.shown`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.values import LockInfo
 
 __all__ = ["as_block", "as_json", "as_table"]
 
-NAME = 60  # characters of a name in the table; the whole one stands in the JSON
+NAME = 60  # characters of a name in the table; the whole one is in the JSON
 COLUMNS = ("ALIAS", "NAME", "HOLDER", "HELD FOR", "TTL LEFT", "TOKEN", "WAITERS")
 
 

@@ -100,5 +100,5 @@ def end_override(old: AliasOverride) -> None:
 
 
 def is_overridden(alias: str) -> bool:
-    """Return whether a override takes the place of ``alias``."""
+    """Return whether an override takes the place of ``alias``."""
     return any(each.overrides(alias) for each in _overrides)

@@ -35,7 +35,7 @@ EVERY = ""  # stands for every alias that is replaced; no name of an alias is em
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one entry of the block has made: a override, with a space and a journal an alias."""
+    """What one entry of the block has made: an override, with a space and a journal an alias."""
 
     override: AliasOverride
     spaces: dict[tuple[int, str], _Space] = field(default_factory=dict)

@@ -88,7 +88,7 @@ def _check_times(times: object) -> None:
 
 
 def _sees_the_same(error: StaleVersionError) -> bool:
-    """Return whether reading again would be in vain, and say so in the error."""
+    """Return whether reading again would be useless, and say so in the error."""
     for block in open_transactions()[0]:
         connection: Any = block.connection
         if connection.alias != error.using or connection.vendor == "sqlite":

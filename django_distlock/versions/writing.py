@@ -83,7 +83,7 @@ class Unchanged(BooleanLookup):
     output_field = models.BooleanField()
 
     def __init__(self, instance: models.Model, field: VersionField, version: int) -> None:
-        # What these would be compared with stands in the values.
+        # What these would be compared with is in the values.
         self.lhs = self.rhs = None
         self.values = [(f, getattr(instance, f.attname)) for f in meta_of(instance).pk_fields]
         self.values.append((field, version))

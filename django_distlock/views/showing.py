@@ -1,4 +1,4 @@
-"""What a locked view shows of itself beside its lock: its name, its user, and where it stands."""
+"""What a locked view shows of itself beside its lock: its name, user, and line of code."""
 
 from __future__ import annotations
 

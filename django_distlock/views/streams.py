@@ -54,7 +54,7 @@ class _Holding:
         # The thread or task of the view may have ended, and for such a holder nothing is renewed.
         if not self._begun or not self._lease._hold.holder_lives():
             self._begun = True
-            with suppress(LockNotHeldError):  # released or handed over by the view, on purpose
+            with suppress(LockNotHeldError):  # released or transferred by the view, on purpose
                 self._lease.adopt()
 
     def _ends(self) -> bool:

@@ -53,7 +53,7 @@ def strict(text: str) -> Any:
 def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
     """Measure everything but many leases, for a moment, on SQLite."""
     file = tmp_path / "out.json"
-    measures = "pairs,handover,fairness,failing,save,views"
+    measures = "cycles,handoff,fairness,failing,save,views"
     words = (
         "--stores",
         "sqlite",
@@ -71,8 +71,8 @@ def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
     rows = written["results"]
     assert {row["measure"] for row in rows} == set(measures.split(","))
     assert {row["store"] for row in rows} == {"sqlite"}
-    assert all(row["per_second"] > 0 for row in rows if row["measure"] == "pairs")
-    ours = [row for row in rows if row["kind"] == "ours" and row["measure"] == "handover"]
+    assert all(row["per_second"] > 0 for row in rows if row["measure"] == "cycles")
+    ours = [row for row in rows if row["kind"] == "ours" and row["measure"] == "handoff"]
     assert [row["waiters"] for row in ours] == [
         2,
         2,
@@ -82,33 +82,33 @@ def test_a_quick_run_prints_tables_and_writes_json(tmp_path: Path) -> None:
         4,
     ]  # the table, also polling, and version
     check_hand_overs(ours)
-    assert "pairs / bare statements" in {target["what"] for target in written["targets"]}
-    pairs = {row["adapter"] for row in rows if row["measure"] == "pairs"}
-    assert {"django-distlock version", "bare compare-and-swap"} < pairs
-    assert "django-distlock row" not in pairs  # which SQLite cannot do
+    assert "cycles / bare statements" in {target["what"] for target in written["targets"]}
+    cycles = {row["adapter"] for row in rows if row["measure"] == "cycles"}
+    assert {"django-distlock version", "bare compare-and-swap"} < cycles
+    assert "django-distlock row" not in cycles  # which SQLite cannot do
     saves = {row["adapter"]: row["per_second"] for row in rows if row["measure"] == "save"}
     assert saves["VersionedModel.save()"] > 0
     assert saves["plain save()"] > 0
     assert "locked_view over the bare lock, us of CPU" in {
         target["what"] for target in written["targets"]
     }
-    for word in ("django-distlock", "bare statements", "pairs/s", "saves/s", "p99 us", "wanted"):
+    for word in ("django-distlock", "bare statements", "cycles/s", "saves/s", "p99 us", "wanted"):
         assert word in done.stdout
 
 
 @pytest.mark.parametrize("store", [store for store in DATABASES if store in chosen()])
 def test_row_locks_stand_beside_the_bare_ones(store: str, tmp_path: Path) -> None:
-    """Measure pairs and hand-offs of the row backend alone, for a moment, on a server."""
+    """Measure cycles and hand-offs of the row backend alone, for a moment, on a server."""
     file = tmp_path / "out.json"
-    words = ("--backends", "row", "--only", "pairs,handover", "--quick", "--rounds", "1")
+    words = ("--backends", "row", "--only", "cycles,handoff", "--quick", "--rounds", "1")
     done = run("--stores", store, *words, "--json", str(file))
     assert done.returncode == 0, done.stderr
     written = strict(file.read_text())
-    for measure in ("pairs", "handover"):
+    for measure in ("cycles", "handoff"):
         seen = {row["adapter"] for row in written["results"] if row["measure"] == measure}
         assert seen == {"django-distlock row", "bare FOR UPDATE", "select_for_update()"}
     targets = {target["what"] for target in written["targets"]}
-    assert "django-distlock row: pairs / bare FOR UPDATE" in targets
+    assert "django-distlock row: cycles / bare FOR UPDATE" in targets
     assert "django-distlock row: hand-off p50 / bare FOR UPDATE, 4 waiters" in targets
 
 
@@ -116,7 +116,7 @@ def test_an_unknown_word_is_refused() -> None:
     """Name what is known."""
     done = run("--only", "speed")
     assert done.returncode == 2
-    assert "['speed']; known are ['pairs'" in done.stderr
+    assert "['speed']; known are ['cycles'" in done.stderr
 
 
 def test_a_saver_that_is_not_installed_is_left_out_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,15 +133,15 @@ def test_a_saver_that_is_not_installed_is_left_out_aloud(monkeypatch: pytest.Mon
 
 
 def test_overlapping_holds_are_found() -> None:
-    """Fail on the first instant that two had our lock, and count those of a peer."""
+    """Fail on the first instant that two had our lock, and count those of a alternative."""
     good: list[Hold] = [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)]
     bad: list[Hold] = [(1.0, 2.0, 0), (1.999, 3.0, 1), (2.5, 4.0, 2), (4.0, 5.0, 0)]
-    assert count_overlaps("good", "ours", good) == count_overlaps("good", "peer", good) == 0
-    kinds: tuple[Kind, ...] = ("ours", "floor")
+    assert count_overlaps("good", "ours", good) == count_overlaps("good", "alternative", good) == 0
+    kinds: tuple[Kind, ...] = ("ours", "baseline")
     for kind in kinds:
         with pytest.raises(OverlapError, match="bad"):
             count_overlaps("bad", kind, bad)
-    assert count_overlaps("bad", "peer", bad) == 2
+    assert count_overlaps("bad", "alternative", bad) == 2
 
 
 def test_row_locks_and_saves_are_judged() -> None:
@@ -153,16 +153,16 @@ def test_row_locks_and_saves_are_judged() -> None:
     row, bare, by_hand = "django-distlock row", "bare FOR UPDATE", "select_for_update()"
     save, plain, other = "VersionedModel.save()", "plain save()", "django-concurrency save()"
     rows = [
-        line("pairs", row, times={row: 1.0, bare: 0.9, by_hand: 0.99}),
-        line("handover", row, waiters=2, p50_us=130, statements=2.0),
-        line("handover", bare, waiters=2, p50_us=100),
-        line("handover", row, waiters=8, p50_us=110, statements=2.0),
-        line("handover", bare, waiters=8, p50_us=100),
+        line("cycles", row, times={row: 1.0, bare: 0.9, by_hand: 0.99}),
+        line("handoff", row, waiters=2, p50_us=130, statements=2.0),
+        line("handoff", bare, waiters=2, p50_us=100),
+        line("handoff", row, waiters=8, p50_us=110, statements=2.0),
+        line("handoff", bare, waiters=8, p50_us=100),
         line("save", save, times={save: 1.0, plain: 0.88, other: 1.5}),
     ]
     assert {verdict.what: verdict.reached for verdict in judge(rows)} == {
-        f"{row}: pairs / {bare}": True,
-        f"{row}: pairs / {by_hand}": False,
+        f"{row}: cycles / {bare}": True,
+        f"{row}: cycles / {by_hand}": False,
         f"{row}: hand-off p50 / {bare}, 2 waiters": False,
         f"{row}: hand-off p50 / {bare}, 8 waiters": True,
         f"{save}: save / {plain}": True,
@@ -176,7 +176,7 @@ def test_targets_are_judged_by_their_sign() -> None:
     rows = [
         {
             **common,
-            "measure": "pairs",
+            "measure": "cycles",
             "per_second": 10,
             "times": {"django-distlock": 1.0, "bare statements": 0.68, "django-db-mutex": 4.2},
         },
@@ -184,8 +184,8 @@ def test_targets_are_judged_by_their_sign() -> None:
     ]
     judged = {verdict.what: (verdict.reached, verdict.off_by) for verdict in judge(rows)}
     assert judged == {
-        "pairs / bare statements": (False, "-20 %"),
-        "pairs / django-db-mutex": (True, "+20 %"),
+        "cycles / bare statements": (False, "-20 %"),
+        "cycles / django-db-mutex": (True, "+20 %"),
         "most / least grants": (True, "-5 %"),
     }
     text = report(rows, judge(rows))

@@ -15,7 +15,7 @@ from tests.benchmarks.test_harness import run
 
 pytestmark = pytest.mark.timeout(300)  # the first plot of a machine looks at all of its fonts
 
-WHATS = ("pairs", "handover", "growth")
+WHATS = ("cycles", "handoff", "growth")
 HOSTILE = (
     '</text><script>alert(1)</script>&amp;]]>"',
     "$\\frac{1}{$ 100% {x}",
@@ -29,15 +29,15 @@ HOSTILE = (
 def results(store: str, ours: str = "django-distlock") -> list[dict[str, Any]]:
     """Return the lines of a run of one store."""
     who = {"store": store, "adapter": ours, "kind": "ours"}
-    floor = {"store": store, "adapter": "bare", "kind": "floor"}
+    baseline = {"store": store, "adapter": "bare", "kind": "baseline"}
     spread = {"bare": [0.7, 0.9]}
     waited = {"waiters": 2, "p50_us": 400, "p99_us": 900}
     held = {"leases": 1, "cpu_ms_per_second": 0.0, "bytes_per_lease": 900}
     return [
-        {"measure": "pairs", **floor, "per_second": 100, "times": {"bare": 1.0}},
-        {"measure": "pairs", **who, "times": {"bare": 0.8}, "times_quartiles": spread},
-        {"measure": "handover", **who, **waited},
-        {"measure": "handover", **floor, **waited, "waiters": 8},
+        {"measure": "cycles", **baseline, "per_second": 100, "times": {"bare": 1.0}},
+        {"measure": "cycles", **who, "times": {"bare": 0.8}, "times_quartiles": spread},
+        {"measure": "handoff", **who, **waited},
+        {"measure": "handoff", **baseline, **waited, "waiters": 8},
         {"measure": "growth-waiters", **who, **waited, "statements": 2.5},
         {"measure": "growth-keys", **who, "keys": 1, "per_second": 90, "quartiles": [80, 95]},
         {"measure": "growth-leases", **who, **held},
@@ -78,8 +78,8 @@ def test_a_run_is_drawn_later(tmp_path: Path) -> None:
         said = texts(folder / f"sqlite-{what}.svg")
         assert "sqlite" in said
         assert "2026-01-02T03:04:05Z (quick: no figures to quote)" in said
-    assert "as a multiple of “bare”" in texts(folder / "sqlite-pairs.svg")
-    assert "milliseconds" in texts(folder / "sqlite-handover.svg")
+    assert "as a multiple of “bare”" in texts(folder / "sqlite-cycles.svg")
+    assert "milliseconds" in texts(folder / "sqlite-handoff.svg")
     assert "bytes a lease" in texts(folder / "sqlite-growth.svg")
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     draw(load(file), folder)
@@ -130,7 +130,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     file.touch()
     with pytest.raises(PlotError, match="There is no folder"):
         get_ready(file)
-    done = run("--only", "pairs", "--plots", str(file))
+    done = run("--only", "cycles", "--plots", str(file))
     assert done.returncode == 1
     assert done.stderr.startswith("There is no folder")
     done = run("--from", str(file))

@@ -17,7 +17,7 @@ from benchmarks.processes import in_child
 
 
 class Late(Adapter):
-    name, kind = "late", "peer"
+    name, kind = "late", "alternative"
 
     def open(self):
         import colorsys

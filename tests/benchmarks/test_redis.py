@@ -21,7 +21,7 @@ from tests.conftest import REDIS
 pytestmark = pytest.mark.timeout(300)  # they measure, beside whatever else runs
 
 OURS = ["django-distlock", "django-distlock, no scripts"]
-FLOORS = {
+BASELINES = {
     "redis": {"bare socket", "bare, redis-py connection", "bare, redis-py client", "bare push/pop"},
     "redlock": {"bare sockets"},
 }
@@ -45,37 +45,37 @@ def test_client_and_server_share_a_core() -> None:
 
 
 @pytest.mark.parametrize(("store", "messages"), [("redis", 2), ("redlock", 10)])
-def test_a_quick_run_counts_the_messages_of_a_pair(
+def test_a_quick_run_counts_the_messages_of_a_cycle(
     tmp_path: Path, store: str, messages: int
 ) -> None:
-    """Measure pairs, failing attempts and memory for a moment, on real servers."""
+    """Measure cycles, failing attempts and memory for a moment, on real servers."""
     file = tmp_path / "out.json"
-    words = ("--quick", "--rounds", "1", "--kinds", "ours,floor", "--json", str(file))
-    done = run("--stores", store, "--only", "pairs,failing,memory,save", *words)
+    words = ("--quick", "--rounds", "1", "--kinds", "ours,baseline", "--json", str(file))
+    done = run("--stores", store, "--only", "cycles,failing,memory,save", *words)
     assert done.returncode == 0, done.stderr
     rows = json.loads(file.read_text())["results"]
-    assert {row["measure"] for row in rows} == {"pairs", "failing", "memory"}
-    pairs = {row["adapter"]: row for row in rows if row["measure"] == "pairs"}
-    assert {name for name, row in pairs.items() if row["kind"] == "floor"} == FLOORS[store]
-    for name in FLOORS[store]:
-        assert pairs[name]["statements"] == messages
+    assert {row["measure"] for row in rows} == {"cycles", "failing", "memory"}
+    cycles = {row["adapter"]: row for row in rows if row["measure"] == "cycles"}
+    assert {name for name, row in cycles.items() if row["kind"] == "baseline"} == BASELINES[store]
+    for name in BASELINES[store]:
+        assert cycles[name]["statements"] == messages
     # A node whose vote was not waited for may read its next message along with the one before; one
     # whose clock is off is told of the token besides.
-    ours = pairs["django-distlock"]["statements"]
+    ours = cycles["django-distlock"]["statements"]
     assert messages * 0.8 <= ours <= messages * 1.2
     if store == "redis":  # without scripts each step is a look and a transaction
-        assert pairs["django-distlock, no scripts"]["statements"] >= 2 * messages
-    assert all(row["per_second"] > 0 for row in pairs.values())
+        assert cycles["django-distlock, no scripts"]["statements"] >= 2 * messages
+    assert all(row["per_second"] > 0 for row in cycles.values())
     (memory,) = (row for row in rows if row["measure"] == "memory")
     assert memory["store_bytes_per_lock"] > 100  # a name, a holder and a token are longer
-    assert "messages a pair" in done.stdout or store == "redlock"
+    assert "messages a cycle" in done.stdout or store == "redlock"
 
 
 def test_a_quick_run_measures_stores_side_by_side(tmp_path: Path) -> None:
     """Each in its own processes; the results stand in the order that was asked for."""
     file = tmp_path / "out.json"
-    words = ("--quick", "--rounds", "1", "--kinds", "floor", "--json", str(file))
-    done = run("--stores", "sqlite,redis,redlock", "--only", "pairs", *words)
+    words = ("--quick", "--rounds", "1", "--kinds", "baseline", "--json", str(file))
+    done = run("--stores", "sqlite,redis,redlock", "--only", "cycles", *words)
     assert done.returncode == 0, done.stderr
     stores = [row["store"] for row in json.loads(file.read_text())["results"]]
     assert list(dict.fromkeys(stores)) == ["sqlite", "redis", "redlock"]
@@ -84,8 +84,8 @@ def test_a_quick_run_measures_stores_side_by_side(tmp_path: Path) -> None:
 def test_hand_overs_on_redis_are_counted_and_judged(tmp_path: Path) -> None:
     """Let processes wait for each other, by our lock and by the token that is pushed and popped."""
     file = tmp_path / "out.json"
-    words = ("--quick", "--kinds", "ours,floor", "--json", str(file))
-    done = run("--stores", "redis", "--only", "handover", *words)
+    words = ("--quick", "--kinds", "ours,baseline", "--json", str(file))
+    done = run("--stores", "redis", "--only", "handoff", *words)
     assert done.returncode == 0, done.stderr
     written = json.loads(file.read_text())
     ours = [row for row in written["results"] if row["kind"] == "ours"]
@@ -131,8 +131,8 @@ def test_the_bare_commands_lock() -> None:
 
 def row(measure: str, adapter: str, **figures: Any) -> dict[str, Any]:
     """Return a line of a result on Redis."""
-    kinds = {"django-distlock": "ours", "bare push/pop": "floor"}
-    who = {"store": "redis", "adapter": adapter, "kind": kinds.get(adapter, "peer")}
+    kinds = {"django-distlock": "ours", "bare push/pop": "baseline"}
+    who = {"store": "redis", "adapter": adapter, "kind": kinds.get(adapter, "alternative")}
     return {"measure": measure, **who, **figures}
 
 
@@ -140,8 +140,8 @@ def row(measure: str, adapter: str, **figures: Any) -> dict[str, Any]:
 def test_two_who_wait_are_judged_by_a_limit_of_their_own(waiters: int, reached: bool) -> None:
     """Judge twice the time of push and pop by the number of those who wait."""
     rows = [
-        row("handover", "django-distlock", waiters=waiters, p50_us=200, statements=4.0),
-        row("handover", "bare push/pop", waiters=waiters, p50_us=100, statements=2.0),
+        row("handoff", "django-distlock", waiters=waiters, p50_us=200, statements=4.0),
+        row("handoff", "bare push/pop", waiters=waiters, p50_us=100, statements=2.0),
     ]
     judged = {verdict.what: verdict.reached for verdict in judge(rows)}
     assert judged[f"hand-off p50 / bare push/pop, {waiters} waiters"] is reached
@@ -151,15 +151,15 @@ def test_what_is_not_installed_is_named_among_the_targets() -> None:
     """Say of a library that is absent that nothing was judged beside it, and of no other."""
     ours = {"django-distlock": 1.0, "bare socket": 0.8}
     rows = [
-        row("pairs", "django-distlock", times=ours, statements=2.0),
-        row("handover", "django-distlock", waiters=2, p50_us=200, statements=4.0),
+        row("cycles", "django-distlock", times=ours, statements=2.0),
+        row("handoff", "django-distlock", waiters=2, p50_us=200, statements=4.0),
     ]
     absent = {"redis": ["redlock-ng", "python-redis-lock"], "sqlite": ["redis-py Lock"]}
     verdicts = judge(rows, absent)
     assert {verdict.what: verdict.reached for verdict in verdicts} == {
-        "pairs / redlock-ng": None,
-        "pairs / bare socket": True,
-        "messages a pair": True,
+        "cycles / redlock-ng": None,
+        "cycles / bare socket": True,
+        "messages a cycle": True,
         "hand-off p50 / python-redis-lock, 2 waiters": None,
         "messages an acquisition, 2 waiters": True,
     }
@@ -170,12 +170,12 @@ def test_what_is_not_installed_is_named_among_the_targets() -> None:
 
 
 def test_the_targets_of_redis_are_judged() -> None:
-    """Judge hand-offs beside the best peer, and attempts by what idling changes, too."""
+    """Judge hand-offs beside the best alternative, and attempts by what idling changes, too."""
     rows = [
-        row("handover", "django-distlock", waiters=8, p50_us=150, p99_us=900, statements=4.1),
-        row("handover", "bare push/pop", waiters=8, p50_us=50, p99_us=90, statements=2.0),
-        row("handover", "python-redis-lock", waiters=8, p50_us=300, p99_us=1000, statements=5.0),
-        row("handover", "tooz", waiters=8, p50_us=90_000, p99_us=99_000, statements=3.0),
+        row("handoff", "django-distlock", waiters=8, p50_us=150, p99_us=900, statements=4.1),
+        row("handoff", "bare push/pop", waiters=8, p50_us=50, p99_us=90, statements=2.0),
+        row("handoff", "python-redis-lock", waiters=8, p50_us=300, p99_us=1000, statements=5.0),
+        row("handoff", "tooz", waiters=8, p50_us=90_000, p99_us=99_000, statements=3.0),
         row(
             "failing",
             "django-distlock",
@@ -189,7 +189,7 @@ def test_the_targets_of_redis_are_judged() -> None:
     assert judged == {
         "hand-off p50 / python-redis-lock, 8 waiters": (0.5, True),
         "hand-off p50 / bare push/pop, 8 waiters": (3.0, False),
-        "hand-off p99 / best peer, 8 waiters": (0.9, True),
+        "hand-off p99 / best alternative, 8 waiters": (0.9, True),
         "messages an acquisition, 8 waiters": (4.1, True),
         "changes in 100 failing attempts": (2.0, False),
         "bytes of a held lock in the store": (500, False),

@@ -18,10 +18,10 @@ def row(measure: str, adapter: str = OURS, store: str = "postgresql", **facts: A
     return {"store": store, "measure": measure, "adapter": adapter, **facts}
 
 
-def handover(adapter: str = OURS, store: str = "postgresql", **facts: Any) -> Any:
+def handoff(adapter: str = OURS, store: str = "postgresql", **facts: Any) -> Any:
     """Return a line of hand-offs among eight waiters."""
     figures = {"waiters": 8, "p50_us": 1000, "p99_us": 4000, "statements": 5.0}
-    return row("handover", adapter, store, **figures | facts)
+    return row("handoff", adapter, store, **figures | facts)
 
 
 def judged(*rows: Any) -> Judged:
@@ -31,7 +31,7 @@ def judged(*rows: Any) -> Judged:
 
 def test_hand_overs_that_are_as_wanted() -> None:
     """Let each figure be the worst that still will do."""
-    rows = [handover(), handover(OTHER, p50_us=5000), handover(POLLING, p99_us=4000)]
+    rows = [handoff(), handoff(OTHER, p50_us=5000), handoff(POLLING, p99_us=4000)]
     assert judged(*rows) == {
         f"hand-off p50 / {OTHER}, 8 waiters": (0.2, True, "+0 %"),
         "hand-off p99 / polling, 8 waiters": (1.0, True, "+0 %"),
@@ -41,9 +41,9 @@ def test_hand_overs_that_are_as_wanted() -> None:
 
 def test_hand_overs_that_are_not() -> None:
     rows = [
-        handover(statements=6.0),
-        handover(OTHER, p50_us=4000),
-        handover(POLLING, p99_us=3200),
+        handoff(statements=6.0),
+        handoff(OTHER, p50_us=4000),
+        handoff(POLLING, p99_us=3200),
     ]
     assert judged(*rows) == {
         f"hand-off p50 / {OTHER}, 8 waiters": (0.25, False, "+25 %"),
@@ -57,25 +57,25 @@ def test_hand_overs_that_are_not() -> None:
     [
         [],
         # None of theirs was handed over, so that there are no times.
-        [row("handover", name, waiters=8, statements=0.0) for name in (OTHER, POLLING)],
-        [handover(name, waiters=2) for name in (OTHER, POLLING)],
-        [handover(name, store="mariadb") for name in (OTHER, POLLING)],
+        [row("handoff", name, waiters=8, statements=0.0) for name in (OTHER, POLLING)],
+        [handoff(name, waiters=2) for name in (OTHER, POLLING)],
+        [handoff(name, store="mariadb") for name in (OTHER, POLLING)],
     ],
     ids=["not measured", "no samples", "other waiters", "another store"],
 )
 def test_hand_overs_without_anything_beside_them(absent: list[Any]) -> None:
     """Judge the statements alone."""
-    assert set(judged(handover(), *absent)) == {"statements an acquisition, 8 waiters"}
+    assert set(judged(handoff(), *absent)) == {"statements an acquisition, 8 waiters"}
 
 
 def test_hand_overs_of_others_alone_and_ours_without_samples() -> None:
-    others = [handover(OTHER), handover(POLLING)]
+    others = [handoff(OTHER), handoff(POLLING)]
     assert judged(*others) == {}
-    assert judged(row("handover", waiters=8, statements=0.0), *others) == {}
+    assert judged(row("handoff", waiters=8, statements=0.0), *others) == {}
 
 
 def test_few_waiters_are_not_judged_by_their_p99() -> None:
-    rows = [handover(waiters=2), handover(OTHER, waiters=2), handover(POLLING, waiters=2)]
+    rows = [handoff(waiters=2), handoff(OTHER, waiters=2), handoff(POLLING, waiters=2)]
     assert set(judged(*rows)) == {
         f"hand-off p50 / {OTHER}, 2 waiters",
         "statements an acquisition, 2 waiters",
@@ -83,7 +83,7 @@ def test_few_waiters_are_not_judged_by_their_p99() -> None:
 
 
 def test_statements_on_sqlite_are_shown_and_not_judged() -> None:
-    rows = [handover(store="sqlite", statements=90.0), handover(OTHER, "sqlite", p50_us=10_000)]
+    rows = [handoff(store="sqlite", statements=90.0), handoff(OTHER, "sqlite", p50_us=10_000)]
     assert judged(*rows) == {f"hand-off p50 / {OTHER}, 8 waiters": (0.1, True, "-50 %")}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...adapter import Adapter
+from .alternatives import Etcd3gw, ToozEtcd
 from .bare import BareCalls
 from .ours import OursEtcd, OursEtcdLimited, OursEtcdShared
-from .peers import Etcd3gw, ToozEtcd
 
 __all__ = ["ETCD"]
 

@@ -1,4 +1,4 @@
-"""The floor: a transaction that puts a key on a lease, and its deletion, by the JSON gateway."""
+"""The baseline: a transaction that puts a key on a lease, and its deletion, by the JSON gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BareCalls(Adapter):
     """On one connection of http.client, with a lease for the process: no token, no renewal."""
 
     name = "bare http.client"
-    kind = "floor"
+    kind = "baseline"
     backend = "etcd"
     waits = False
 
@@ -43,7 +43,7 @@ class BareCalls(Adapter):
     def acquire(self, key: str) -> Any:
         """Attempt once; it is free."""
         handle = self.try_acquire(key)
-        assert handle is not None, "the floor does not wait"
+        assert handle is not None, "the baseline does not wait"
         return handle
 
     def try_acquire(self, key: str) -> str | None:

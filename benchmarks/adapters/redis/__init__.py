@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...adapter import Adapter
+from .alternatives import DjangoRedis, Pottery, PythonRedisLock, RedisPy, RedlockNg, Sherlock, Tooz
 from .bare import BareClient, BareConnection, BareSocket, PushPop
 from .majority import BareSockets, PotteryMajority, RedlockNgMajority
 from .ours import OursRedis, OursRedisLimited, OursRedisShared, OursRedlock, OursScriptless
-from .peers import DjangoRedis, Pottery, PythonRedisLock, RedisPy, RedlockNg, Sherlock, Tooz
 
 __all__ = ["REDIS", "REDLOCK"]
 

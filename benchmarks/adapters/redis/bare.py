@@ -1,4 +1,4 @@
-"""The floors: ``SET NX PX`` and a script that compares and deletes, and nothing else."""
+"""The baselines: ``SET NX PX`` and a script that compares and deletes, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Held = tuple[bytes, bytes]
 class Bare(Adapter):
     """The two commands: no holder, no token that rises, no renewal."""
 
-    kind = "floor"
+    kind = "baseline"
     backend = "redis"
     waits = False
 
     def acquire(self, key: str) -> Any:
         """Attempt once; it is free."""
         handle = self.try_acquire(key)
-        assert handle is not None, "the floor does not wait"
+        assert handle is not None, "the baseline does not wait"
         return handle
 
 
@@ -118,7 +118,7 @@ class PushPop(Adapter):
     """
 
     name = "bare push/pop"
-    kind = "floor"
+    kind = "baseline"
     backend = "redis"
 
     def open(self) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ...adapter import Adapter
-from .peers import Pottery, RedlockNg
+from .alternatives import Pottery, RedlockNg
 from .wire import COMPARE_AND_DELETE, Wire, acquiring, packed, releasing, token, urls
 
 __all__ = ["BareSockets", "PotteryMajority", "RedlockNgMajority"]
@@ -19,7 +19,7 @@ class BareSockets(Adapter):
     """Sent to all, then read from all: no limits, no clock, no token that rises."""
 
     name = "bare sockets"
-    kind = "floor"
+    kind = "baseline"
     backend = "redlock"
 
     def open(self) -> None:

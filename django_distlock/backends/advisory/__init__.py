@@ -155,7 +155,7 @@ class AdvisoryBackend(Sessions):
         try:
             return self._with(session, limit, partial(self._answer, session, claim, wait))
         except Ended:
-            return None  # its place in the queue is gone: it asks once more
+            return None  # its queue entry is gone: it asks once more
 
     def _answer(
         self, session: AdvisorySession, claim: Claim, wait: bool, limit: float, left: float

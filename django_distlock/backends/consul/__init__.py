@@ -114,7 +114,7 @@ class ConsulBackend(FlowBackend):
         return inspect.look(self._api, self._algorithm.queue, self._folder, self.key(name))
 
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
-        """Remove marks and keys that those who died left behind, and free locks' keys."""
+        """Remove marks and keys that crashed processes left behind, and free locks' keys."""
         return inspect.clean(self._api, self._algorithm.queue, self._folder, policy, cursor)
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
@@ -143,7 +143,7 @@ class ConsulBackend(FlowBackend):
         return checks.check(self.alias, self.conf, self.opts, self._lock_delay)
 
     def max_ttl(self, ttl: float) -> float:
-        """Return how long a crashed holder's lock may be kept from those who never saw it.
+        """Return how long a crashed holder's lock may be kept from claims that never read it.
 
         Consul ends a session after up to twice its TTL, and the lock-delay follows. A waiter
         that has watched the lock for its ttl acquires it then.

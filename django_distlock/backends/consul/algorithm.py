@@ -1,4 +1,4 @@
-"""Taking, keeping and freeing a lock in Consul, as steps for sync and async mode.
+"""Acquiring, renewing and releasing a lock in Consul, as steps for sync and async mode.
 
 The free path is two requests: a transaction that locks the key if it does not exist and the queue
 is empty, and one that deletes it if it is still the one that we wrote. The fencing token is the
@@ -22,7 +22,7 @@ from .sessions import Sessions
 __all__ = ["Algorithm"]
 
 TRIES = 5
-"""How often it is looked again when others came between."""
+"""How often it is read again when others came between."""
 
 
 class Algorithm:
@@ -55,7 +55,7 @@ class Algorithm:
         entry = self.queue.entries.get(claim.owner)
         if entry is not None and self.queue.is_waiting(entry):
             if (yield from self.sessions.keep(entry.session, claim.ttl)):
-                return Refusal(queue=True)  # who stands before us has not gone
+                return Refusal(queue=True)  # the waiter ahead of us is still there
             self.queue.drop(claim)
             entry = None
         if entry is None:

@@ -199,6 +199,6 @@ class Api:
         return pairs_of(answer), index_of(answer)
 
     def look(self, paths: Paths, *, sure: bool = False) -> Talk[State]:
-        """Read all that stands of a name."""
+        """Read all keys of a name."""
         pairs, index = yield from self.pairs(paths.all, sure=sure)
         return state_of(paths, pairs, index)

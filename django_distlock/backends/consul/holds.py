@@ -54,7 +54,7 @@ class QueueEntry:
     """Whether the one watched has gone: to be tried at once."""
 
     def still_ahead(self, txn: Txn) -> list[str]:
-        """Return who was still ahead when an `attempt` failed."""
+        """Return the entries that were still ahead when an `attempt` failed."""
         failed = txn.failed or {}
         return [key for number, key in enumerate(self.ahead, _CHECKS) if number in failed]
 
@@ -98,7 +98,7 @@ class Ways:
         )
 
     def attempt(self, paths: Paths, entry: QueueEntry | None, *, new: bool = False) -> list[Op]:
-        """Return what has to be so for a lock to be taken that was not looked at.
+        """Return what has to be so for a lock to be taken that was not read.
 
         Where keys are kept, most are there; a ``new`` one is not.
         """
@@ -146,7 +146,7 @@ def entry_value(note: str) -> bytes:
 
 
 def mark(key: str) -> bytes:
-    """Return the value of the mark of a queue: whose place is the last one, and since when."""
+    """Return the value of the mark of a queue: whose entry is the last one, and since when."""
     return f"{key} {now_ms()}".encode("ascii")
 
 

@@ -122,7 +122,7 @@ def _remove(api: Api, paths: Paths, state: State) -> Talk[bool]:
 
 
 def _age(state: State) -> float:
-    """Return for how many seconds a name has been idle, by the clocks of those who used it."""
+    """Return for how many seconds a name has been idle, by the clocks of its users."""
     stamps = []
     if state.record is not None:
         lasts = state.record.ttl if state.held else 0.0  # else it ended with its session

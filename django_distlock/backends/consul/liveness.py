@@ -1,4 +1,4 @@
-"""Since when something looks as it does: how a holder that lives is told from one that does not."""
+"""Since when a record is unchanged: how a live holder is told from a crashed one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST: Final = 20_000
 
 
 class Liveness:
-    """What this process has seen of names, and since when it has looked the same.
+    """What this process has seen of names, and since when it is unchanged.
 
     No two clocks are compared, and Consul's is not needed: a record that did not change for its
-    ttl, by the clock of the one who watches, was written longer ago than that. Its holder counts
+    ttl, by the clock of the watching process, was written longer ago than that. Its holder counts
     from before it wrote, so its own deadline is over. Whoever takes the lock then compares the
     record's index in the same step, so a renewal in between wins.
     """
@@ -29,7 +29,7 @@ class Liveness:
         self._seen: OrderedDict[Hashable, tuple[Hashable, float]] = OrderedDict()
 
     def age(self, what: Hashable, looks: Hashable) -> float:
-        """Return for how many seconds ``what`` has looked like that; 0 at first sight."""
+        """Return for how many seconds ``what`` is unchanged; 0 when it is new."""
         now = self._clock()
         with self._mutex:
             seen = self._seen.get(what)

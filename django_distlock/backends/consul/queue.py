@@ -79,7 +79,7 @@ class Queue:
         return entry
 
     def _first(self, key: str) -> QueueEntry | None:
-        """Return the first place of this process in the queue of a lock."""
+        """Return the first entry of this process in the queue of a lock."""
         with self._mutex:
             standing = self._standing.get(key, [])
             while standing:
@@ -116,7 +116,7 @@ class Queue:
             again = False
 
     def see(self, entry: QueueEntry, state: State) -> None:
-        """Note who is before an entry."""
+        """Note which entries are ahead of an entry."""
         keys = [each.key for each in state.queue]
         entry.ahead = keys[: keys.index(entry.key)] if entry.key in keys else keys
         entry.index = max(entry.index, state.index)
@@ -146,7 +146,7 @@ class Queue:
             yield from self.api.transact(ops)
 
     def pass_on(self, key: str, hold: Hold, doubts: list[Exception] | None) -> Talk[bool]:
-        """Free a lock that was got by a queue entry, and give up that place."""
+        """Free a lock that was got by a queue entry, and give up that entry."""
         paths = hold.paths
         ops = [*self.ways.free(hold), op("delete", hold.entry)]
         # The mark shows whether anybody has come after: else the queue is over.

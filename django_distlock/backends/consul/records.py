@@ -1,4 +1,4 @@
-"""What stands in Consul: the keys of a name, the record of its lock, and how both are read."""
+"""What is stored in Consul: the keys of a name, the record of its lock, and how both are read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Paths:
 
     @property
     def mark(self) -> str:
-        """The mark that there is a queue, which none passes by; its value is who came last."""
+        """The mark of a queue, which no claim passes by; its value is the last waiter."""
         return f"{self.all}queue"
 
     @property
@@ -156,7 +156,7 @@ def pair_of(raw: Any) -> KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that stands in Consul of one name."""
+    """All keys in Consul of one name."""
 
     lock: KeyValue | None
     record: Record | None
@@ -206,7 +206,7 @@ def state_of(paths: Paths, pairs: Iterable[KeyValue], index: int = 1) -> State:
 
 
 def entry_of(paths: Paths, owner: str, session: str) -> str:
-    """Return the key of a waiter's place in the queue.
+    """Return the key of a waiter's queue entry.
 
     With the session: the lock-delay of one that ended keeps an entry from being taken again.
     """

@@ -4,7 +4,7 @@ The line of a lock is the keys below its digest, one a contender, in the order i
 made. The first key holds the lock, and the revision at which it was made is the token.
 
 Under a limit so many of the first hold it, each in a slot, which is written under its key. No two
-have the same, as it is written only if nothing was put into the queue since it was looked at. The
+have the same, as it is written only if nothing was put into the queue since it was read. The
 revision of that is the token, so that the tokens of a slot rise. A claim that joins writes the slot
 that it hopes for at once, and has it if that is free.
 """
@@ -50,7 +50,7 @@ class Algorithm:
     # -- acquire -----------------------------------------------------------------------------------
 
     def acquire(self, claim: Claim, *, wait: bool) -> Operation[Grant | Refusal]:
-        """Take the lock, or join the queue if we ``wait``; a claim that has joined looks ahead."""
+        """Take the lock, or join the queue if we ``wait``; in the queue, read what is ahead."""
         began = self._clock()
         entry = self._known_here(claim)
         for _ in range(3):
@@ -68,7 +68,7 @@ class Algorithm:
     def _put(
         self, claim: Claim, entry: QueueEntry | None, *, wait: bool
     ) -> Operation[tuple[QueueEntry, Refusal | None]]:
-        """Put the claim's key; the entry is granted, or there is a refusal, or look again."""
+        """Put the claim's key; the entry is granted, or refused, or has to read again."""
         if entry is None:
             lease = yield from self._lend(claim.ttl)
             new = QueueEntry(Keys.of(self.root, claim), lease, claim.shared, claim.limit)
@@ -110,7 +110,7 @@ class Algorithm:
                     yield from self._part(claim, entry)
                 return entry, Refusal(note=note, queue=queues, other_limit=other)
             if claim.limit and hoped in {key.slot for key in ahead}:
-                return entry, None  # it looks which other slot is free
+                return entry, None  # it reads which other slot is free
             if not claim.is_exclusive or len(queue) < 2:
                 entry.slot, entry.token = hoped, entry.created
                 yield from self._assure(claim, entry, said)
@@ -288,7 +288,7 @@ class Algorithm:
         return [id(entry) in ours for entry in entries]
 
     def _share(self, claim: Claim, entry: QueueEntry) -> Operation[None]:
-        """Have a lock that was held alone be shared; those who wait to share it look soon."""
+        """Have a lock that was held alone be shared; the waiters that share it try soon."""
         value = protocol.base64(Record.of(claim).dumps())
         said = yield protocol.share(entry.keys.own, entry.created, value)
         if said.get("succeeded"):

@@ -17,7 +17,7 @@ __all__ = ["QueueEntries", "QueueEntry"]
 
 @dataclass(slots=True, eq=False)
 class QueueEntry:
-    """A claim's key in etcd, the lease it hangs on, and who is the one ahead."""
+    """A claim's key in etcd, the lease it hangs on, and the entry ahead of it."""
 
     keys: Keys
     lease: Lent

@@ -16,7 +16,7 @@ __all__ = ["SPEC", "Located", "locate"]
 
 PORT: Final = 2379
 PROTOCOL: Final = "1"
-"""The number of how the keys are read and written; it stands in each of them."""
+"""The number of how the keys are read and written; it is part of each of them."""
 
 
 def _text(value: Any) -> str:

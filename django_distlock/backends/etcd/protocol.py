@@ -119,7 +119,7 @@ def whole_queue(root: str, digest: str = "") -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What stands under a contender's key, for people."""
+    """What is stored under a contender's key, for people."""
 
     asked_at: int
     """In microseconds since 1970, by the clock of who asked."""
@@ -223,7 +223,7 @@ class Key:
 
     @property
     def record(self) -> Record | None:
-        """What stands under it, if it is ours, and its value was asked for."""
+        """What is stored under it, if it is ours, and its value was asked for."""
         return Record.loads(_plain(self.value)) if self.value else None
 
     def under(self, root: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ def wait_turn(
             stream = yield Open(client.http, watch, patience)
             entry.watch(stream, ahead)
             _begun((yield Read(stream, patience)))
-            # Under a limit what it waits for is not that one alone: it looks again.
+            # Under a limit it waits for more than that one: it reads again.
             if entry.limit or not (yield from _is_there(ahead)):
                 return True
         while (more := left()) > 0 and (kept := entry.stream) is not None:

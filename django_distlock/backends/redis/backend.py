@@ -86,7 +86,7 @@ class RedisBackend(Inspection):
             self._direct = self._scripted, node, anode
         self._mailboxes = Mailboxes(self._mailbox, target.base)
         self._loops = PerLoop(lambda: LoopMailboxes(self._loop_mailbox, target.base))
-        self._queued: dict[str, float] = {}  # owners that stand in the queue, and since when
+        self._queued: dict[str, float] = {}  # owners in the queue, and since when
 
     def _mailbox(self, home: bytes) -> ThreadMailbox:
         along = not self._replicas
@@ -105,7 +105,7 @@ class RedisBackend(Inspection):
     # -- primitives ------------------------------------------------------------------------------
 
     def try_acquire(self, claim: Claim, limit: float) -> Grant | Refusal:
-        """Attempt once, and with a ``limit`` above 0 stand in the queue when refused."""
+        """Attempt once, and with a ``limit`` above 0 enter the queue when refused."""
         patience = self._patience(limit)
         home = self._mailbox_of(claim).home if limit > 0 else b""
         if self._direct is not None and not self._replicas:
@@ -205,7 +205,7 @@ class RedisBackend(Inspection):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in the server's queue."""
+        """Return whether a claim that was refused is in the server's queue."""
         return claim.owner in self._queued
 
     def queue(self, claim: Claim, limit: float, left: float | None) -> Grant | Refusal | bool:

@@ -157,7 +157,7 @@ class NodeClient:
         lent = self.lend(limit)
         connection = lent[0]
         try:
-            # One that was idle may have been forgotten by what stands between, which says nothing.
+            # One that was idle may have been forgotten by what is between, which says nothing.
             stale = connection.is_stale()
             first = min(limit / 2, STALE) if stale else limit
             try:

@@ -254,7 +254,7 @@ class AsyncClusterClient:
 
 
 def _at(target: Target, address: Address) -> Target:
-    """Return the place of one node."""
+    """Return the target of one node."""
     host, port = address
     facts = {**target.facts, "host": host, "port": port}
     return replace(target, shown=f"redis://{host}:{port}/0", facts=facts, nodes=())

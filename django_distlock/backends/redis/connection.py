@@ -171,7 +171,7 @@ class AsyncConnection(_Kept):
         self.pack = packer(self._redis)
         self._used = 0.0
         self._loop = asyncio.get_running_loop()
-        # One timer for many questions: it is only looked at when it is due.
+        # One timer for many questions: it is only read when it is due.
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
         self._closing: asyncio.Task[None] | None = None

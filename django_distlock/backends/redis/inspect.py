@@ -151,7 +151,7 @@ def _sound(answers: list[Any]) -> list[Any]:
 
 
 class Inspection(BaseLockBackend):
-    """The part of the redis backend that looks at locks."""
+    """The part of the redis backend that inspects locks."""
 
     located: Target
     _clients: Client

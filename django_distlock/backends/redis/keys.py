@@ -44,7 +44,7 @@ def tag_of(key: str) -> int:
 
 
 def digest_of(key: str) -> bytes:
-    """Return a claim's key in 27 letters: it stands in memory twice for each held lock.
+    """Return a claim's key in 27 letters: it is in memory twice for each held lock.
 
     The first 160 bits of the SHA-256 are as hard to meet twice as git's commits.
     """

@@ -76,7 +76,7 @@ class Target:
 
     @property
     def server(self) -> tuple[Any, ...]:
-        """What is equal for two places on one server, whatever the database and the account."""
+        """What is equal for two targets on one server, whatever the database and the account."""
         if self.sentinel is not None:
             return ("sentinel", self.sentinel[0], self.sentinel[1])
         if self.kind == "unix":
@@ -172,7 +172,7 @@ def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Target:
 
 
 def _connected(alias: str, target: Target, options: Mapping[str, Any]) -> Target:
-    """Return a place whose connections are made with what CONNECTION has."""
+    """Return a target whose connections are made with what CONNECTION has."""
     given = options.get("CONNECTION", {})
     where = f"DISTLOCKS[{alias!r}]['OPTIONS']['CONNECTION']"
     if unknown := sorted(key for key in given if key in _ADDRESS or not _is_kept(key)):
@@ -343,7 +343,7 @@ def _of_cache(where: str, location: str) -> Target:
 
 
 def caches_beside(target: Target) -> list[str]:
-    """Return the aliases of CACHES in the database of a place, but for one that it alone names.
+    """Return the aliases of CACHES in the database of a target, but for one that it alone names.
 
     An alias other than ``"default"`` that is the LOCATION itself may be there for locks alone.
     """

@@ -64,7 +64,7 @@ class Record:
     name: str = ""
     note: str = ""
     queued: bool = False
-    """Whether others may stand in its queue."""
+    """Whether others may be in its queue."""
     members: Members | None = None
     """The holders, where several may hold it; there is no owner then."""
 
@@ -96,7 +96,7 @@ def read(record: bytes | None) -> Record | None:
 
 
 def kept(retention: int) -> str:
-    """Return a retention of so many ms as it stands in a record: whole seconds."""
+    """Return a retention of so many ms as a record has it: whole seconds."""
     return f"{-(-retention // 1000):09d}"
 
 
@@ -119,7 +119,7 @@ def several_record(token: int, retention: int, name: str, members: Members) -> s
 
 
 def words_of(name: str, note: str) -> str:
-    """Return what stands in a record for people: the name, a line feed and the note."""
+    """Return what is stored in a record for people: the name, a line feed and the holder info."""
     return f"{readable(name)}\n{short_note(note)}"
 
 
@@ -147,7 +147,7 @@ def long_owner(text: str) -> str:
 
 @functools.lru_cache(256)
 def short_note(note: str) -> str:
-    """Return a note with what all have in common shortened."""
+    """Return holder info with what all have in common shortened."""
     if note and not note.isprintable():
         return _AS_IT_IS + note
     for piece, character in _PIECES:
@@ -156,7 +156,7 @@ def short_note(note: str) -> str:
 
 
 def long_note(text: str) -> str:
-    """Return the note that ``short_note`` wrote."""
+    """Return the holder info that ``short_note`` wrote."""
     if text.startswith(_AS_IT_IS):
         return text[1:]
     for piece, character in _PIECES:

@@ -21,13 +21,13 @@ __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 
 SAFETY = 0.25  # seconds after which a waiter asks, as a dead holder wakes none
 PRESENCE = 0.5  # seconds without a word after which a process that waits is taken to be dead
-GRANT = 0.25  # seconds in which a lock that was handed over has to be claimed
+GRANT = 0.25  # seconds in which a lock that was handed off has to be claimed
 
 BATCH = 500  # claims that one script renews
 
 GO_ON = 2  # in the place of 1 for joining the queue: see acquire.lua
 
-TRIPS = 3  # round trips for which what is handed over is kept for its heir
+TRIPS = 3  # round trips for which a handed-off lock is kept for the waiter
 _PRESENCE, _GRANT = int(PRESENCE * 1000), int(GRANT * 1000)
 
 
@@ -54,7 +54,7 @@ class Scripted:
         self._presence, self._grant = _PRESENCE, _GRANT
 
     def measured(self, seconds: float) -> None:
-        """Note how long a round trip took: whoever claims what is handed over needs one.
+        """Note how long a round trip took: a waiter that claims a handed-off lock needs one.
 
         Where an attempt goes along with the wait it needs none, see `acquire`.
         """

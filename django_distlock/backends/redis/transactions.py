@@ -25,7 +25,7 @@ from .scripts import PRESENCE, ms
 __all__ = ["Watched"]
 
 TRIES = 20  # times that a record is read again when others write it, until it counts as a conflict
-HINT = 1000  # ms that a hint is kept for those who wait
+HINT = 1000  # ms that a hint is kept for waiters
 
 
 class Watched:
@@ -99,7 +99,7 @@ class Watched:
         return meant
 
     def measured(self, seconds: float) -> None:
-        """Need no round trip's length: nothing is handed over."""
+        """Need no round trip's length: nothing is handed off."""
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Free the name, and add a hint if there is a waiter."""

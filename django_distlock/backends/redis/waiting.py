@@ -95,7 +95,7 @@ class Mailbox:
         # Weak: what an interrupted thread left here goes with its frame.
         self._waiters: weakref.WeakValueDictionary[str, Waiter] = weakref.WeakValueDictionary()
         self._mutex = Mutex()  # of these two
-        self._order: list[tuple[float, str]] = []  # a heap; those who left are taken off at the top
+        self._order: list[tuple[float, str]] = []  # a heap; those that left go at the top
         self._ordered: set[str] = set()
         self._told: list[Waiter] = []
         self._asked: dict[str, float] = {}  # names, and when one was asked for last
@@ -227,7 +227,7 @@ def _sound(answer: Any) -> None:
 def turn_of(left: float) -> float:
     """Return how long to block.
 
-    Spread out, so that those who wait for a dead holder's lock do not all ask at once.
+    Spread out, so that the waiters for a crashed holder's lock do not all ask at once.
     """
     return max(0.001, min(left, SAFETY * random.uniform(0.8, 1.0)))  # noqa: S311 - no secret
 

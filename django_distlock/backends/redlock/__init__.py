@@ -44,7 +44,7 @@ class RedlockBackend(BaseLockBackend):
     notifies = True
     # Whoever does not wait at all asks once, and is not noted as waiting.
     min_attempt_timeout = 0.0
-    # Of those for whom there is no place to wait in.
+    # Of those that have no connection to wait on.
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     store_errors = (QuorumError,)
     options: ClassVar[OptionSpec] = {

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 RESTORED = "0" * 16  # the attempt that nobody undoes
-RETRY = (0.001, 0.005)  # seconds between two tries of those who split the votes
+RETRY = (0.001, 0.005)  # seconds between two tries of contenders that split the votes
 WAITED_FOR = 2  # what a node says that freed a lock for which somebody waits
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
 
@@ -70,7 +70,7 @@ def acquire(
 ) -> Operation[Grant | Refusal]:
     """Have a quorum grant the claim, and store its token; else undo what was granted.
 
-    With ``join`` who is refused will wait, see `waiting.py`.
+    With ``join`` a refused claim will wait, see `waiting.py`.
 
     1. All nodes are asked at the same time. Each that is free draws a token and grants.
     2. A quorum granted, and drew different tokens: the highest is the token, once a quorum has

@@ -11,7 +11,7 @@ from .nodes import Node
 __all__ = ["SLICE", "NodeConnection"]
 
 SLICE = 0.005
-"""Seconds for one node, after which the others are looked at."""
+"""Seconds for one node, after which the others are read."""
 
 
 class NodeConnection:
@@ -39,7 +39,7 @@ class NodeConnection:
         """Open it."""
         self.owed = 0
         self._connection.open(limit)
-        self._connection.limit_to(SLICE)  # the time of most looks, which then need not set it
+        self._connection.limit_to(SLICE)  # the time of most reads, which then need not set it
 
     def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
@@ -59,7 +59,7 @@ class NodeConnection:
         return self._got
 
     def wait(self, packed: bytes, limit: float) -> None:
-        """Block until the node has answered both to the note of a waiter and to its wait."""
+        """Block until the node has answered both to the mark of a waiter and to its wait."""
         self._connection.write(packed)
         self._connection.read(limit)  # an error, of a node whose memory is full, costs a hint
         if isinstance(answer := self._connection.read(limit), Exception):

@@ -1,6 +1,6 @@
 """Releases that a node has not confirmed: sent again, so that it keeps no grant of a released lock.
 
-A node that stands still reads what was sent to it when it goes on, each connection by itself: a
+A node that was paused reads what was sent to it when it goes on, each connection by itself: a
 release may be read before the request that it follows. So where the answer to that request is
 missing, too, the release is sent several times. What is not sent lapses with its ttl.
 """

@@ -24,7 +24,7 @@ __all__ = ["OWED", "PATIENCE", "Cluster", "Node", "Progress"]
 
 OWED = 32
 """Answers that a node may owe before it is asked no more."""
-STRAGGLE = 0.001  # seconds that a decided round waits at least for those who are a little late
+STRAGGLE = 0.001  # seconds that a decided round waits at least for nodes that are a little late
 GRACE = 0.005  # seconds for nodes that owe answers, when the others have given theirs
 PATIENCE = 2.0  # seconds after which a node that owes an answer is taken to be cut off
 CONNECT = 0.05  # seconds that a quorum of connections waits at least for the others
@@ -182,7 +182,7 @@ class Progress:
         self.forget(number)
 
     def until(self) -> float:
-        """Return until when to wait for who is pending; 0 when not at all."""
+        """Return until when to wait for pending nodes; 0 when not at all."""
         if not self.pending:
             return 0.0
         fresh = any(self.pending.values())

@@ -24,7 +24,7 @@ Answer: TypeAlias = "list[Any] | Exception | None"
 Answers: TypeAlias = "list[Answer]"
 """By node: its answers to the calls of a round, the error instead of them, or None when not asked.
 
-Errors that the server answered with stand among the answers, in the place of one.
+Errors that the server answered with are among the answers, in the place of one.
 """
 Operation: TypeAlias = Generator["Round", Answers, T]
 

@@ -153,7 +153,7 @@ class RoundRunner:
             if until <= now:
                 if not until or now < progress.end:
                     return
-                over = True  # after a last look, as connecting may have taken all of the time
+                over = True  # after a last read, as connecting may have taken all of the time
             others = any(progress.pending.values())
             turn = self._glance if over else min(SLICE, until - now)
             for number, fresh in list(progress.pending.items()):

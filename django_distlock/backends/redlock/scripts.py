@@ -1,4 +1,4 @@
-"""The scripts that the nodes run, and what stands in a node's value of a lock."""
+"""The scripts that the nodes run, and what is stored in a node's value of a lock."""
 
 from __future__ import annotations
 

@@ -68,12 +68,12 @@ class Tally:
 
 
 class Standing(Enum):
-    """Where a contender stands who has not got a quorum."""
+    """The standing of a contender without a quorum."""
 
     BEATEN = "beaten"
     """Another has a quorum, or may have one with nodes that did not answer."""
     LEADING = "leading"
-    """None has; of those that stand, this one stays and the others make room."""
+    """No contender has; this one keeps its votes, and the others release theirs."""
     TRAILING = "trailing"
     """None has, and another one stays."""
 

@@ -1,8 +1,8 @@
 """Waiting for a lock without a herd: a refused claim blocks on one node until it gets a hint.
 
-All who wait for a name block on the same node, so that they form one queue, and each release leaves
+All waiters for a name block on the same node, so that they form one queue, and each release leaves
 one hint, which wakes the first of them. Only a hint: what counts are the votes. One that is lost,
-or was taken by one who died, costs the others no more than `SAFETY`.
+or was taken by a crashed process, costs the others no more than `SAFETY`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ that it is known all the time that there is a waiter (`_NOTED`)."""
 WAITING = 64
 """How many threads of an alias, or tasks of an event loop, block at the same time; others poll."""
 MAKE_WAY = 0.001
-"""Seconds that who has just released leaves to the one who was woken by it."""
+"""Seconds that a releasing process leaves to the waiter that it woke."""
 _LATELY = 0.02  # seconds after a release in which its thread or task is taken to be that one
-_LATE = 0.15  # seconds after which the end of a block is overdue: a server looks every 0.1 s
+_LATE = 0.15  # seconds after which the end of a block is overdue: a server checks every 0.1 s
 _NOTED = 1000  # ms that it is known that there is a waiter
 _MOST = 1000  # names that are remembered
 
@@ -70,9 +70,9 @@ class Turn:
 def turn(key: str, limit: float, left: float | None, waiting: int = 1) -> Turn:
     """Return how long to block, with a ``limit`` and ``left`` seconds of the wait.
 
-    Spread out, so that those who wait for a dead holder's lock do not all ask at once. Of many that
+    Spread out, so that the waiters for a crashed holder's lock do not all ask at once. Of many that
     are ``waiting`` in this process each asks the more seldom, so that one of them asks as soon, and
-    the nodes are not kept busy by being asked in vain.
+    the nodes are not kept busy by useless requests.
     """
     seconds = SAFETY * min(max(1.0, waiting / FEW), SELDOM)
     seconds *= random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, hides nothing

@@ -151,7 +151,7 @@ class RowBackend(Inspection):
         """Give up sessions that will not be asked for again.
 
         Those that the server has ended by now, of leases that were not released, and those of
-        waiters that have stopped to look without being withdrawn.
+        waiters that have stopped to ask without being withdrawn.
         """
         now = time.monotonic()
         with self._mutex:
@@ -203,7 +203,7 @@ class RowBackend(Inspection):
             return True
 
     def release(self, claim: Claim) -> bool:
-        """Commit; a waiter's place is withdrawn, and a session of another process is ended."""
+        """Commit; a waiter leaves the queue, and a session of another process is ended."""
         dialect = self.dialect()
         session = self._session_of(claim)
         if session is None:

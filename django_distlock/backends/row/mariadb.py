@@ -42,7 +42,7 @@ WAIT: Final = (
 SELECT token FROM distlock_row WHERE digest = %(key)s FOR UPDATE""",
     _AT_ONCE,
 )
-# A row that keeps its size is changed where it is; else each waiter's place is moved with it, which
+# A row that keeps its size is changed where it is; else each waiter's entry is moved with it, which
 # takes milliseconds when there are many. So the holder's words stay, and are nobody's.
 FREE: Final = "UPDATE distlock_row SET session = 0 WHERE digest = %(key)s"
 FREE_LATE: Final = f"""UPDATE distlock_row SET session = 0, token = GREATEST(token + 1, {MY_NOW})

@@ -10,7 +10,7 @@ import time
 
 __all__ = ["apause", "pause"]
 
-NAP = 0.05  # seconds between two looks where the server cannot be waited for
+NAP = 0.05  # seconds between two checks where the server cannot be waited for
 
 
 def pause(descriptor: int | None, seconds: float) -> None:

@@ -6,8 +6,8 @@ that waits for no disk, what it is about; that it holds the row is told by the r
 transaction that has locked it, and its token by a shared advisory lock on that number, which never
 blocks and ends with the transaction.
 
-The row that is locked is never written: the server queues who waits for a version of a row, and a
-new version would have them all queue again, in another order. Tokens stand in a table beside.
+The row that is locked is never written: the server queues the waiters for a version of a row, and a
+new version would have them all queue again, in another order. Tokens have a table of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTE: Final = """INSERT INTO distlock_row_session AS s (session, digest, owner, 
 VALUES (pg_backend_pid(), %(key)s, %(owner)s, %(note)s)
 ON CONFLICT (session) DO UPDATE
   SET digest = excluded.digest, owner = excluded.owner, note = excluded.note"""
-# SKIP LOCKED, because NOWAIT would be an error in the server's log at each look.
+# SKIP LOCKED, because NOWAIT would be an error in the server's log at each attempt.
 LOCK: Final = f"""WITH locked AS MATERIALIZED (
   SELECT digest FROM distlock_row WHERE digest = %(key)s FOR UPDATE SKIP LOCKED),
 drawn AS (

@@ -26,8 +26,8 @@ S = TypeVar("S", bound=Session)
 T = TypeVar("T")
 
 MOST = 10_000  # connections that an option may ask for
-GLANCE = 0.2  # seconds for which a claim that has just looked waits for an answer
-ABANDONED = 4.0  # seconds without a look after which a claim no longer waits
+GLANCE = 0.2  # seconds for which a claim that has just asked waits for an answer
+ABANDONED = 4.0  # seconds without an attempt after which a claim no longer waits
 MOMENT = 0.02  # of the ttl: by which the lease of a claim that has waited may be shorter
 
 
@@ -39,13 +39,13 @@ class _Words(Protocol):
 
 
 class InSessions(InDatabase, Generic[S]):
-    """Locks of sessions, in whose queue at the server the waiters stand."""
+    """Locks of sessions, in whose queue at the server the waiters are."""
 
     queues = fair = notifies = True
     transferable = False
     # A claim that does not wait at all asks once and waits for the answer only.
     min_attempt_timeout = 0.0
-    # A waiter is woken by the server; its looks in between ask this process only.
+    # A waiter is woken by the server; its attempts in between ask this process only.
     poll = (0.5, 1.0)
     # What fits in the milliseconds of PostgreSQL's limit.
     longest_ttl: ClassVar[float] = 2_147_483.0
@@ -81,7 +81,7 @@ class InSessions(InDatabase, Generic[S]):
     # -- waiting -----------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in the server's queue."""
+        """Return whether a claim that was refused is in the server's queue."""
         return self._session_of(claim) is not None
 
     def pause(self, claim: Claim, seconds: float) -> None:
@@ -101,7 +101,7 @@ class InSessions(InDatabase, Generic[S]):
     def sure_until(self, claim: Claim, *, foreseen: bool = False) -> float | None:
         """Return that a lease is lost when its session is gone, or it was forced.
 
-        The connection is looked at, not asked: the server frees the lock as soon as it breaks.
+        The connection is inspected, not asked: the server frees the lock as soon as it breaks.
         """
         if claim.in_transaction:
             return None

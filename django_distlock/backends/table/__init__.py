@@ -259,7 +259,7 @@ class TableBackend(InDatabase):
             )
             answered = True
         finally:
-            # After the row is free, so that the one who is woken finds it so.
+            # After the row is free, so that the woken waiter finds it free.
             if self._wait_queues is not None:
                 self._wait_queues.leave(claim, sound=answered)
         return ours

@@ -37,7 +37,7 @@ _NO_SPACE = {"53100", 1021, 1114, 13}
 
 
 class Outrun(OperationalError):
-    """The row changed between a look and the write that goes by it: to be tried again."""
+    """The row changed between a read and the write that goes by it: to be tried again."""
 
 
 class Overdue(OperationalError):

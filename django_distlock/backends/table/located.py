@@ -91,7 +91,7 @@ class InDatabase(BaseLockBackend):
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Look at a page of the table, then remove of it what is idle still.
 
-        Two statements, each a transaction of its own: what is looked at is not locked.
+        Two statements, each a transaction of its own: what is read is not locked.
         """
         older = round(policy.older_than * 1_000_000)
         rows = self._rest(cursor, policy.batch, older)

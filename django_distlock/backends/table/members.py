@@ -1,7 +1,7 @@
-"""Locks that several hold at once, in one row of the lock table: looked at, and compared and set.
+"""Locks that several hold at once, in one row of the lock table: read, and compared and set.
 
-The holders stand in the row's note, and `SEVERAL` in the place of the owner. Each change has a new
-token, so that two that go by the same look cannot both be made. The statements of a lock that one
+The holders are stored as the row's holder info, and `SEVERAL` as its owner. Each change has a new
+token, so that two that go by the same read cannot both be made. The statements of a lock that one
 holds alone know nothing of this: to them the row is held until its last lease ends.
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 SEVERAL: Final = "*"
 """The owner of a row that several hold; an owner is drawn, and never this."""
 
-TURNS = 5  # times that a row is looked at again when others were faster
+TURNS = 5  # times that a row is read again when others were faster
 
 Decided: TypeAlias = "tuple[Members | None, T]"
 
@@ -128,7 +128,7 @@ def _change(
         new = _row(seen, changed, token, claim)
         if statements.swap(connection, seen, new, patience, frees=frees):
             return answer
-    raise Outrun(f"others changed its row each of {TURNS} times that it was looked at")
+    raise Outrun(f"others changed its row each of {TURNS} times that it was read")
 
 
 def _members_of(seen: Seen) -> Members:

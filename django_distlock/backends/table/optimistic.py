@@ -1,4 +1,4 @@
-"""The optimistic technique: look, decide, and write only if the row is still as it was seen.
+"""The optimistic technique: read, decide, and write only if the row is still as it was seen.
 
 The token is the version: each grant changes it, and none is seen twice, so that "as it was seen"
 cannot be said of a row that has changed and changed back. Losing writes nothing and locks nothing.
@@ -21,7 +21,7 @@ MANY = 20  # turns in which a row could be neither seen nor made: no race with a
 
 
 class Optimistic(Statements):
-    """An attempt made of a look and a conditional write."""
+    """An attempt made of a read and a conditional write."""
 
     @abstractmethod
     def take(

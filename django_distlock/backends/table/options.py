@@ -1,4 +1,4 @@
-"""The table backend's OPTIONS, and what stands in their place when they are left out."""
+"""The table backend's OPTIONS, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The lock table by Django's ORM alone, for databases without SQL text of their own.
 
 Only what every SQL database does: SELECT, INSERT, and UPDATE with a plain comparison. An attempt
-looks at the row, decides here, and writes only if the row is still as it was seen. So losing writes
+reads the row, decides here, and writes only if the row is still as it was seen. So losing writes
 nothing and locks nothing, and no token is seen twice, so that "as it was seen" cannot be said of a
 row that has changed and changed back.
 
-The clock is the database's, read with the look and sent back with the write. It is then older than
+The clock is the database's, read with the row and sent back with the write. It is then older than
 the write by a round trip at least, which is on the safe side both ways: another's lease seems to
 last longer, and our own ends earlier.
 
@@ -197,7 +197,7 @@ def _rows() -> QuerySet[Any]:
     return QuerySet(apps.get_model("django_distlock", "LockRow"))
 
 
-@cache  # most of what a look costs here; QuerySets are copied when they are filtered
+@cache  # most of what a read costs here; QuerySets are copied when they are filtered
 def _with_clock() -> QuerySet[Any, Any]:
     rows: QuerySet[Any, Any] = _rows().annotate(now=UtcNow()).values_list(*FIELDS, "now")
     return rows

@@ -20,7 +20,7 @@ __all__ = ["QueueConnection", "QueueConnections"]
 
 
 class QueueConnection(ABC):
-    """A place to wait, opened when it is first needed.
+    """A connection to wait on, opened when it is first needed.
 
     Only the one that has taken it uses it.
     """

@@ -1,6 +1,6 @@
 """The queue to wait in on SQLite: bytes of a file beside the database's, locked by the kernel.
 
-A name has two, at a place that comes from its digest, so that the file stays empty and one serves
+A name has two, at an offset that comes from its digest, so that the file stays empty and one serves
 all names. A waiter asks for the second, then for the first byte, and gives the second up when it
 has the first: so one is always the next, and one that leaves and returns does not overtake it.
 
@@ -100,7 +100,7 @@ class QueueFile(QueueConnection):
 
 def asking(kind: int, key: str, byte: int = INSIDE) -> bytes:
     """Return the C structure that asks for a byte of a name (struct flock, on 64 bits)."""
-    place = 2 * int(key[:15], 16)  # of 2^61: two names at one place would only wait too often
+    place = 2 * int(key[:15], 16)  # of 2^61: two names at one offset would only wait too often
     return struct.pack("hhqqi4x", kind, os.SEEK_SET, place + byte, 1, 0)
 
 

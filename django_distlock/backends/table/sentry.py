@@ -1,7 +1,7 @@
 """A limit on how long a database driver may wait for its server.
 
 A server that hangs without closing its connections (stopped, swapped out, cut off) keeps a driver
-in a blocking read without end, and drivers offer a limit only when connecting. So a thread looks
+in a blocking read without end, and drivers offer a limit only when connecting. So a thread checks
 after the statements under way and shuts the socket of one that is overdue: the driver then fails
 at once.
 """
@@ -23,8 +23,8 @@ from ...core.worker import begin
 
 __all__ = ["Watch", "twin_of", "within"]
 
-TICK = 0.05  # seconds between two looks: what a limit may be exceeded by
-IDLE_TICKS = 100  # looks with nothing under way after which the thread ends
+TICK = 0.05  # seconds between two checks: what a limit may be exceeded by
+IDLE_TICKS = 100  # checks with nothing under way after which the thread ends
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -72,7 +72,7 @@ class _Sentry:
                         _shut(watch)
                     if watch is None or watch.cut:
                         del self.watches[descriptor]
-                    del watch  # else it would be kept until the next look
+                    del watch  # else it would be kept until the next check
                 idle = 0 if self.watches else idle + 1
                 if idle > IDLE_TICKS:
                     self.running = False

@@ -156,7 +156,7 @@ class Dialect:
         The server waits ``patience`` seconds for the row, by default as long as it is set to.
 
         With ``look_first`` (SQLite, for a name that was held when last asked for) it is only run
-        when a look says that it may win: also a losing upsert asks for the file's write lock, and
+        when a read says that it may win: also a losing upsert asks for the file's write lock, and
         waiters that do so again and again are in the way of the holder's own transactions.
         """
         if look_first and (held := self.held(fetch, claim)) is not None:
@@ -172,7 +172,7 @@ class Dialect:
         if not rows and self.look:
             rows = fetch(self.look, parameters)
         if not rows:
-            return Refusal()  # it was freed in between: look again soon
+            return Refusal()  # it was freed in between: try again soon
         owner, token, left, note = rows[0]
         if owner == claim.owner:
             return Grant(int(token), claim.ttl)
@@ -183,7 +183,7 @@ class Dialect:
         return self.refusal(fetch(self.look, self.parameters(claim)))
 
     def refusal(self, rows: list[tuple[Any, ...]]) -> Refusal | None:
-        """Return the refusal that a look at the row tells of, None if the lock is free."""
+        """Return the refusal that the row tells of, None if the lock is free."""
         if not rows or int(rows[0][2]) <= 0:
             return None
         return Refusal(int(rows[0][2]) / 1_000_000, str(rows[0][3]))

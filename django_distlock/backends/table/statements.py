@@ -84,9 +84,9 @@ class Statements(ABC):
         look_first: bool = False,
         patience: float | None = None,
     ) -> Grant | Refusal:
-        """Try to get the lock once. With ``look_first`` ask for it only if a look says it is free.
+        """Try to get the lock once. With ``look_first`` ask for it only if a read says it is free.
 
-        Where a losing attempt is nothing but a look, ``look_first`` changes nothing. The server is
+        Where a losing attempt only reads, ``look_first`` changes nothing. The server is
         told to wait ``patience`` seconds for a row that is locked, if it can be told.
         """
 
@@ -289,7 +289,7 @@ class MySQLStatements(TextStatements):
         rows = fetch(connection, self.dialect.look, self.dialect.parameters(claim))
         if rows and rows[0][0] == claim.owner:
             return Grant(int(rows[0][1]), claim.ttl)  # a trigger of the table hides the answer
-        return self.dialect.refusal(rows) or Refusal()  # freed in between: look again soon
+        return self.dialect.refusal(rows) or Refusal()  # freed in between: try again soon
 
 
 def write(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> int:

@@ -72,7 +72,7 @@ class WaitQueues:
         return owner in self._entries
 
     def refused(self, key: str) -> None:
-        """Note that a waiter of this process was refused, or had to stand behind others."""
+        """Note that a waiter of this process was refused, or queued behind others."""
         _note(self._busy, key, self._clock())
 
     def is_busy(self, key: str) -> bool:
@@ -243,7 +243,7 @@ class WaitQueues:
             if not was_first:
                 return
             if queue.inside and queue.entries and entry.until is None:
-                queue.entries[0].called.set()  # who gives up has taken no turn
+                queue.entries[0].called.set()  # a waiter that gives up has taken no turn
                 return
             connection, inside, queue.inside = (
                 queue.queue_connection,

@@ -121,7 +121,7 @@ class ZooKeeperBackend(Inspection):
     # -- waiting ---------------------------------------------------------------------------------
 
     def is_queued(self, claim: Claim) -> bool:
-        """Return whether a claim that was refused stands in the queue."""
+        """Return whether a claim that was refused is in the queue."""
         return self._entries.get(claim.owner) is not None
 
     def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:

@@ -3,7 +3,7 @@
 An operation knows neither threads nor event loops; the backend carries it out in either mode. One
 that was cut off may begin again: it goes by the entry of the claim, and by what the servers have.
 
-Under a limit so many of the first of a queue hold the lock, each in a slot, which stands in its
+Under a limit so many of the first of a queue hold the lock, each in a slot, which is stored in its
 node. No two have the same, as it is written together with the data of the lock's node, if that is
 of the version that was read before. The change by which that was done is the fencing token, so that
 the tokens of a slot rise.
@@ -40,7 +40,7 @@ Talk: TypeAlias = Generator[list[Any], list[Any], T]
 BATCH = 500  # requests sent together
 PRESENCE = 3.0  # seconds that a waiter keeps its entry without asking for it
 ASKING = 60.0  # seconds after which the creation of a node is no longer thought of
-LOOK = 5.0  # seconds after which a waiter looks at the queue, though nothing was told
+LOOK = 5.0  # seconds after which a waiter reads the queue, though nothing was told
 MOST_KNOWN = 10_000
 TRIES = 5  # times that a lock's node may vanish between being made and being used
 
@@ -101,7 +101,7 @@ class Algorithm:
     def _ranked(
         self, entry: QueueEntry, claim: Claim, children: Any, now: float, *, join: bool
     ) -> Talk[Grant | Refusal]:
-        """Answer by who stands before us."""
+        """Answer by the contenders ahead of us."""
         queue = _contenders_of(entry, children)
         before = ahead_of(queue, entry.node)
         if before is None:  # the node was removed: begin at the end of the queue
@@ -179,7 +179,7 @@ class Algorithm:
     ) -> Talk[Grant | Refusal]:
         """Grant, unless the node is not ours any more; asked only if that may be so.
 
-        A process that stood still reads old answers: its session may have ended since.
+        A process that was paused reads old answers: its session may have ended since.
         """
         stands = True
         if not sure or self._clock() >= self._session.sure_until(entry.session):
@@ -193,7 +193,7 @@ class Algorithm:
         return (yield from self.acquire(claim, join=join))
 
     def _enter(self, entry: QueueEntry, claim: Claim) -> Talk[Any]:
-        """Stand at the end of the queue, and return who is in it."""
+        """Enter the queue at its end, and return who is in it."""
         request = creating(entry.path, claim, self.acl())
         created = children = None
         for _ in range(TRIES):
@@ -313,7 +313,7 @@ class Algorithm:
         return entry.granted and (before or not missing)
 
     def _release_found(self, claim: Claim) -> Talk[bool]:
-        """Release what this process has no place for: another's, or one whose answer was lost."""
+        """Release what this process has no entry for: another's, or one whose answer was lost."""
         path = self.path(claim)
         (children,) = yield [kinds().GetChildren(path, None)]
         queue = [] if _is_missing(children) else contenders(_sound(children))
@@ -364,13 +364,13 @@ class Algorithm:
 
 
 def _queue_of(entry: QueueEntry) -> Any:
-    """Return the request for who stands in a queue, and for its version where slots are written."""
+    """Return the request for the contenders, and for the version where slots are written."""
     kind = kinds().GetChildren2 if entry.limit else kinds().GetChildren
     return kind(entry.path, None)
 
 
 def _contenders_of(entry: QueueEntry, answer: Any) -> list[Contender]:
-    """Return who stands in a queue by the answer to `_queue_of`; note the version."""
+    """Return the contenders of a queue by the answer to `_queue_of`; note the version."""
     if _is_missing(answer):
         return []
     children = _sound(answer)
@@ -381,7 +381,7 @@ def _contenders_of(entry: QueueEntry, answer: Any) -> list[Contender]:
 
 
 def _alone(entry: QueueEntry, children: list[str], stat: Any) -> None:
-    """Have a node that was just made the slot that stands in it, if no other was there by then."""
+    """Have a new node the slot that is stored in it, if no other was there by then."""
     if len(contenders(children)) == 1 and stat.pzxid == entry.token > stat.mzxid:
         entry.slot = 0
 

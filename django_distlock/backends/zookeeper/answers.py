@@ -1,6 +1,6 @@
-"""The answers to requests that were sent together, and who waits for them.
+"""The answers to requests that were sent together, and what waits for them.
 
-kazoo's own results wake who waits through a queue and another thread. These are told on the
+kazoo's own results wake the waiters through a queue and another thread. These are told on the
 thread that reads the socket, which is two changes of threads less for each round trip.
 """
 
@@ -66,7 +66,7 @@ class Batch:
         self._done = done
 
     def take(self, number: int, value: Any) -> None:
-        """Note one answer; after the last one who waits is told."""
+        """Note one answer; after the last one the waiter is told."""
         with _mutex:
             self.answers[number] = value
             self._left -= 1

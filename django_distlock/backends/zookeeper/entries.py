@@ -19,7 +19,7 @@ __all__ = ["QueueEntries", "QueueEntry"]
 
 
 class QueueEntry:
-    """One claim's place in the queue of its lock."""
+    """One claim's entry in the queue of its lock."""
 
     __slots__ = (
         "ahead",
@@ -60,7 +60,7 @@ class QueueEntry:
         self.granted = False
         self.lost = False  # its session was not sure to live, if only for a moment
         self.unsure = False  # a release was sent and not answered
-        self.ahead: tuple[str, ...] = ()  # the nodes that it waits for, when it was looked at
+        self.ahead: tuple[str, ...] = ()  # the nodes that it waits for, when it was read
         self.looked = 0.0  # when that was
         self.note = ""  # the holder's, if it was seen
         self.watching = ""  # the path of the node whose end it waits for
@@ -79,7 +79,7 @@ class QueueEntry:
         return f"{self.path}/{self.node}"
 
     def tell(self, *, deleted: bool) -> None:
-        """Note what was told of the node before it, and wake who waits."""
+        """Note what was told of the node before it, and wake the waiters."""
         if deleted and len(self.ahead) == 1 and not self.limit:
             self.ahead = ()  # nobody can have come before it since
         else:
@@ -161,7 +161,7 @@ class QueueEntries:
         return over
 
     def next_due(self) -> float | None:
-        """Return when the next place may be due."""
+        """Return when the next entry may be due."""
         with self._mutex:
             return self._due[0][0] if self._due else None
 
@@ -176,7 +176,7 @@ class QueueEntries:
     def watch(self, entry: QueueEntry, path: str) -> Callable[[Any], None] | None:
         """Note that an entry waits for the end of a node; return a watcher if one has to be set.
 
-        One for each node: those who come and go while the node stays leave none behind.
+        One for each node: waiters that come and go while the node stays leave none behind.
         """
         with self._mutex:
             self._unwatch(entry)
@@ -194,7 +194,7 @@ class QueueEntries:
         return watcher
 
     def told(self, path: str, *, deleted: bool) -> None:
-        """Wake who waits for the end of a node; it has come, or the watch was lost."""
+        """Wake the waiters for the end of a node; it has come, or the watch was lost."""
         with self._mutex:
             waiting = self._watches.pop(path, [])
         for entry in waiting:

@@ -16,14 +16,14 @@ from .requests import Contender, contenders, kinds, sharers, shares, slot_of, wo
 
 __all__ = ["Inspection"]
 
-PAGE = 200  # locks that are looked at in one round trip
+PAGE = 200  # locks that are read in one round trip
 SHOWN = 100  # waiters of a lock that are shown by who they are
 TRIES = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Inspection(FlowBackend):
-    """The part of the zookeeper backend that looks at locks."""
+    """The part of the zookeeper backend that inspects locks."""
 
     facts: Facts
 
@@ -49,9 +49,9 @@ class Inspection(FlowBackend):
         return [] if _is_missing(children) else sorted(_sound(children))
 
     def _look_at(self, keys: list[str], *, queue: bool) -> Talk[list[tuple[str, LockInfo]]]:
-        """Return the locks that are held among these; whoever let go meanwhile is looked for again.
+        """Return the locks that are held among these; what was released meanwhile is read again.
 
-        Of a lock whose holder changed each time that it was looked at nothing is shown.
+        Of a lock whose holder changed each time that it was read nothing is shown.
         """
         base = self.facts.base
         found: list[tuple[str, LockInfo]] = []

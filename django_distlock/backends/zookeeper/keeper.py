@@ -1,7 +1,7 @@
 """The thread of an alias that keeps its session in sight and removes what is over.
 
 It is no watchdog of leases: it renews none. It asks the servers now and then whether the session
-lives, gives up entries whose ttl has run out, and has leases looked at that may be lost.
+lives, gives up entries whose ttl has run out, and has leases checked that may be lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 1 / 3  # of that timeout, after which a connection without an answer 
 
 
 class Keeper:
-    """Runs from the first place on until the alias is closed."""
+    """Runs from the first entry on until the alias is closed."""
 
     def __init__(
         self, alias: str, base: str, clock: Clock, entries: QueueEntries, lost: Callable[[], None]
@@ -43,7 +43,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._mutex = Mutex()
         self._closed = False
-        self._until = 0.0  # when it looks next, unless it is woken
+        self._until = 0.0  # when it runs next, unless it is woken
         self._removing: set[str] = set()
         self._asking, self._asked = False, 0.0
         self._looked: tuple[int | None, bool] = (None, False)
@@ -145,7 +145,7 @@ class Keeper:
         return told
 
     def _look(self, now: float) -> None:
-        """Have leases looked at whose session ended or was not heard of for too long."""
+        """Have leases checked whose session ended or was not heard of for too long."""
         session = self.session
         seen = session.id, now < session.sure_until(session.id)
         if seen != self._looked:

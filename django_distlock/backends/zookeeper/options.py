@@ -14,7 +14,7 @@ from ..base import positive
 __all__ = ["SPEC", "Facts", "facts_of", "require_kazoo"]
 
 PROTOCOL: Final = "1"
-"""The number of how the nodes are written and read; it stands in their paths."""
+"""The number of how the nodes are written and read; it is part of their paths."""
 
 SESSION = 10.0
 _TLS = {

@@ -1,6 +1,6 @@
 """The requests, as kazoo writes them, and the names of nodes.
 
-Each lock is a container node named by its key; below it stand those who have it or wait for it,
+Each lock is a container node named by its key; below it are those that hold it or wait for it,
 as ephemeral nodes named by their owners and numbered by the server.
 """
 
@@ -81,7 +81,7 @@ class Contender:
 
 
 def contenders(children: list[str]) -> list[Contender]:
-    """Return who stands in a lock's queue, the holder first; what is none of ours is left out."""
+    """Return the contenders of a lock, the holder first; foreign nodes are left out."""
     found = []
     for child in children:
         word, _, number = child.partition("-")
@@ -143,7 +143,7 @@ def _long_owner(word: str) -> str:
 
 
 def data_of(claim: Claim, slot: int | None = None) -> bytes:
-    """Return what stands in a claim's node: the lock's name and the note, for people.
+    """Return what is stored in a claim's node: the lock's name and the holder info.
 
     And whether others may share it, which its name may not say: see `Algorithm.renew`. Under a
     limit the slot instead.
@@ -158,7 +158,7 @@ def data_of(claim: Claim, slot: int | None = None) -> bytes:
 
 
 def words_of(data: bytes | None) -> tuple[str, str]:
-    """Return the name and the note that stand in a node; what is none of ours has neither."""
+    """Return the name and the holder info in a node; a foreign node has neither."""
     try:
         name, note, *_ = _read(data)
     except (ValueError, TypeError, zlib.error, RecursionError):
@@ -175,7 +175,7 @@ def shares(data: bytes | None) -> bool:
 
 
 def slot_of(data: bytes | None) -> int | None:
-    """Return the slot that stands in a node, if there is one."""
+    """Return the slot that is stored in a node, if there is one."""
     try:
         (slot,) = _read(data)[3:4]
     except (ValueError, TypeError, zlib.error, RecursionError):
@@ -191,7 +191,7 @@ def _read(data: bytes | None) -> Any:
 def creating(path: str, claim: Claim, acl: Any) -> Any:
     """Return the request for an entry in a lock's queue.
 
-    Under a limit the first slot stands in it, which it has if it finds itself alone.
+    Under a limit it has the first slot, which it has if it finds itself alone.
     """
     node = node_of(claim.owner, shared=claim.shared, limit=claim.limit)
     data = data_of(claim, 0 if claim.limit else None)

@@ -1,4 +1,4 @@
-"""The session of this process with the servers: its client, and how long it is sure to live."""
+"""The session of this process with the servers: its client, and how long it surely lives."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Session:
         self.last = -math.inf  # when what the leader answered last had been sent
         self._touches: deque[float] = deque()  # when what was answered since then had been sent
 
-    # -- how long it is sure to live --------------------------------------------------------------
+    # -- how long it surely lives --------------------------------------------------------------
 
     def heard(self, sent: float) -> None:
         """Note that the leader answered to what was sent at ``sent``, by the clock.

@@ -124,7 +124,7 @@ def locked_task(
     - ``wait``: seconds or timedelta to wait first. Left out: 0, with ``"wait"`` the alias's WAIT.
     - ``contention_retries``: how often ``"retry"`` sends it again; None: without a limit. These do
       not count as retries of the task.
-    - ``countdown``: seconds or timedelta after which ``"retry"`` looks again, up to a quarter more.
+    - ``countdown``: seconds or timedelta after which ``"retry"`` tries again, up to a quarter more.
       Left out: 1, 2, 4 and so on, never more than is left of the holder's lease.
     - ``min_hold``: seconds or timedelta for which the lock is held from the start on, though the
       task has succeeded before: for a beat on each of several hosts.

@@ -42,7 +42,7 @@ def check_options(
     on_contention: OnContention | None,
     given: Mapping[str, Any],
 ) -> None:
-    """Raise InvalidLockError for an option that is not heeded where it stands.
+    """Raise InvalidLockError for an option that has no effect there.
 
     ``options`` are those of the task, which Celery takes whatever they are called; ``given`` are
     ours that need others.

@@ -23,7 +23,7 @@ __all__ = ["OnceRequest"]
 
 logger = logging.getLogger("django_distlock")
 
-LOOK = 0.1  # seconds between two looks at a process that is being killed
+LOOK = 0.1  # seconds between two checks of a process that is being killed
 AGAIN = 1.0  # seconds between two attempts at a store that fails
 
 # What a worker's main process is told when a process of its pool has ended with its task.
@@ -94,7 +94,7 @@ class _Freeing:
     end: float
 
     def __call__(self) -> None:
-        """Release, or look again later."""
+        """Release, or try again later."""
         if _lives(self.pid):
             self._later(LOOK)
             return

@@ -159,7 +159,7 @@ def _again(spec: TaskLock, task: Task[Any, Any], error: LockNotAcquiredError) ->
 
 
 def _countdown(spec: TaskLock, error: LockNotAcquiredError, waits: int) -> float:
-    """Return after how many seconds to look again: soon at first, then the more seldom.
+    """Return after how many seconds to try again: soon at first, then the more seldom.
 
     Never later than the holder's lease may have run out, unless the program has said when.
     """

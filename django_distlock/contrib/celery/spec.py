@@ -87,7 +87,7 @@ class TaskLock:
         return Claim(ticket.name, backend.key(ticket.name), ticket.owner, self.ttl)
 
     def lock_of(self, name: str, task: str, task_id: str | None) -> Lock:
-        """Return the lock ``name``, beside which it stands in the store whose it is."""
+        """Return the lock ``name``, beside which it is stored."""
         known = {"task": task} | ({"task_id": task_id} if task_id else {})
         return self.lock._filled(name, metadata={**(self.lock.metadata or {}), **known})
 

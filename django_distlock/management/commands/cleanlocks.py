@@ -71,7 +71,7 @@ class Command(BaseCommand):
             type=int,
             default=500,
             metavar="N",
-            help="Entries to look at with one call to the store (500).",
+            help="Entries to read with one call to the store (500).",
         )
         parser.add_argument(
             "--format",

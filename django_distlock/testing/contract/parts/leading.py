@@ -17,7 +17,7 @@ __all__ = ["Leading"]
 Body: TypeAlias = Callable[[Lease], bool]
 """What a leader does again and again until it returns True."""
 
-PAUSE = 0.02  # seconds between two rounds of a body, and between two looks of an observer
+PAUSE = 0.02  # seconds between two rounds of a body, and between two checks of an observer
 
 
 class Leading(ContractBase):

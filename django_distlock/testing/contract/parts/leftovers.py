@@ -1,4 +1,4 @@
-"""8. A wait that ends, however it ends, leaves no lock and no place in a queue."""
+"""8. A wait that ends, however it ends, leaves no lock and no queue entry."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class Waiting(ContractBase):
         await b.release(theirs)
 
     async def test_a_wait_may_be_longer_than_the_ttl(self, runner: Runner) -> None:
-        """Keep a waiter's place, or let it ask on, also when its ttl has passed."""
+        """Keep a waiter's queue entry, or let it ask on, also when its ttl has passed."""
         a, b = runner.actor(), runner.actor()
         name = runner.name()
         lease = await a.take(self.lock(name))

@@ -18,7 +18,7 @@ class Etcd3gw(Polled):
     """etcd3gw, which only attempts, tried again every 0.1 s."""
 
     name = "etcd3gw"
-    kind = "peer"
+    kind = "alternative"
     backend = "etcd"
     needs = ("etcd3gw",)
 
@@ -51,7 +51,7 @@ class ToozEtcd(Adapter):
     """tooz of OpenStack: etcd3gw's lock below a coordinator."""
 
     name = "tooz"
-    kind = "peer"
+    kind = "alternative"
     backend = "etcd"
     needs = ("etcd3gw", "tooz")
 

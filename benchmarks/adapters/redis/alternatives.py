@@ -23,10 +23,10 @@ __all__ = [
 SECONDS = TTL // 1000
 
 
-class Peer(Adapter):
+class Alternative(Adapter):
     """A library whose locks are objects on redis-py's client."""
 
-    kind = "peer"
+    kind = "alternative"
     backend: ClassVar[Backend] = "redis"
     needs: ClassVar[tuple[str, ...]] = ("redis",)
 
@@ -61,7 +61,7 @@ class Peer(Adapter):
         handle.release()
 
 
-class RedisPy(Peer):
+class RedisPy(Alternative):
     """redis-py's own lock, tried again every 0.1 s."""
 
     name = "redis-py Lock"
@@ -71,7 +71,7 @@ class RedisPy(Peer):
         return self._client.lock(key, timeout=SECONDS)
 
 
-class DjangoRedis(Peer):
+class DjangoRedis(Alternative):
     """The same from ``cache.lock()`` of django-redis."""
 
     name = "django-redis cache.lock"
@@ -92,7 +92,7 @@ class DjangoRedis(Peer):
         return self._cache.lock(key, timeout=SECONDS)
 
 
-class PythonRedisLock(Peer):
+class PythonRedisLock(Alternative):
     """python-redis-lock: a list wakes one waiter, who tries again."""
 
     name = "python-redis-lock"
@@ -112,7 +112,7 @@ class PythonRedisLock(Peer):
         return self._lock(self._client, key, expire=SECONDS)
 
 
-class Pottery(Peer):
+class Pottery(Alternative):
     """pottery's Redlock with one server, tried again after up to 0.2 s."""
 
     name = "pottery"
@@ -131,7 +131,7 @@ class Pottery(Peer):
         return self._lock(key=key, masters=self._masters, auto_release_time=SECONDS)
 
 
-class Sherlock(Peer):
+class Sherlock(Alternative):
     """sherlock, tried again every 0.1 s."""
 
     name = "sherlock"
@@ -149,7 +149,7 @@ class Sherlock(Peer):
         return self._lock(key, client=self._client, expire=SECONDS, timeout=600, retry_interval=0.1)
 
 
-class Tooz(Peer):
+class Tooz(Alternative):
     """tooz of OpenStack: redis-py's lock below a coordinator."""
 
     name = "tooz"
@@ -172,7 +172,7 @@ class Tooz(Peer):
         return self._coordinator.get_lock(key.encode())
 
 
-class RedlockNg(Peer):
+class RedlockNg(Alternative):
     """redlock-ng, tried again after 0.1 to 0.3 s."""
 
     name = "redlock-ng"

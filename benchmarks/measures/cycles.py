@@ -10,14 +10,14 @@ from ..bench import Bench, Row
 from ..processes import in_child
 from .rates import rates
 
-__all__ = ["pairs"]
+__all__ = ["cycles"]
 
 COUNTED = 100
 
 
-def pairs(bench: Bench) -> list[Row]:
-    """Measure pairs per second of each way to take a lock, and what a pair asks of the server."""
-    rows = rates(bench, "pairs", bench.adapters, _ready)
+def cycles(bench: Bench) -> list[Row]:
+    """Measure cycles per second of each way to take a lock, and what a cycle asks of the server."""
+    rows = rates(bench, "cycles", bench.adapters, _ready)
     for row, adapter in zip(rows, bench.adapters, strict=True):
         row["backend"] = adapter.backend
         if not bench.store.in_client:
@@ -28,17 +28,17 @@ def pairs(bench: Bench) -> list[Row]:
 def _ready(adapter: Adapter) -> Callable[[], None]:
     adapter.open()
     adapter.warm_up()
-    key = f"pairs:{adapter.name}"
+    key = f"cycles:{adapter.name}"
     acquire, release = adapter.acquire, adapter.release
 
-    def pair() -> None:
+    def cycle() -> None:
         release(acquire(key))
 
-    return pair
+    return cycle
 
 
 def _asked(bench: Bench, adapter: Adapter) -> int:
-    """Return what the server was asked for the pairs alone, without connecting and the like."""
+    """Return what the server was asked for the cycles alone, without connecting and the like."""
     counts = []
     for amount in (0, COUNTED):
         bench.store.settle()
@@ -50,8 +50,8 @@ def _asked(bench: Bench, adapter: Adapter) -> int:
 
 
 def _do(pipe: Connection, adapter: Adapter, amount: int) -> None:
-    pair = _ready(adapter)
-    pair()
+    cycle = _ready(adapter)
+    cycle()
     for _ in range(amount):
-        pair()
+        cycle()
     adapter.close()

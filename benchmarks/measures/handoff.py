@@ -10,17 +10,17 @@ from ..adapter import Adapter
 from ..bench import Bench, Row
 from .waiting import Contest, Rules, contest
 
-__all__ = ["RULES", "handed_over", "handover"]
+__all__ = ["RULES", "handed_over", "handoff"]
 
 RULES = Rules(0.002, strict=True)  # a hold long enough for all others to be waiting
 
 
-def handover(bench: Bench) -> list[Row]:
+def handoff(bench: Bench) -> list[Row]:
     """Measure hand-offs with 2, 8 and 32 processes, on the machine as it is."""
     rows = []
     for waiters in bench.waiters:
         bench.say(f"hand-off, {waiters} processes")
-        rows += handed_over(bench, "handover", bench.waiting, RULES, waiters, waiters)
+        rows += handed_over(bench, "handoff", bench.waiting, RULES, waiters, waiters)
     return rows
 
 
@@ -35,7 +35,7 @@ def handed_over(
     """Measure these adapters, that take turns, with one number of waiters."""
     seen: dict[str, list[Contest]] = defaultdict(list)
     work: dict[str, float] = defaultdict(float)
-    for turn in bench.rotated(adapters, bench.handover_rounds):
+    for turn in bench.rotated(adapters, bench.handoff_rounds):
         for adapter in turn:
             asked, done = _measure(bench, adapter, rules, waiters, processes)
             seen[adapter.name].append(done)
@@ -51,7 +51,7 @@ def _measure(
     bench: Bench, adapter: Adapter, rules: Rules, waiters: int, processes: int
 ) -> tuple[float, Contest]:
     """Return what was asked of the store, and what was seen."""
-    seconds = bench.handover / bench.handover_rounds
+    seconds = bench.handoff / bench.handoff_rounds
     fight = partial(contest, bench, adapter, rules, waiters=waiters, processes=processes)
     before = _work(bench)
     if not bench.store.in_client:
@@ -68,11 +68,11 @@ def _work(bench: Bench) -> int:
 
 
 def _figures(bench: Bench, seen: list[Contest], work: float) -> dict[str, Any]:
-    times = sorted(each for one in seen for each in one.handovers())
+    times = sorted(each for one in seen for each in one.handoffs())
     taken = sum(one.taken for one in seen) or 1
     figures: dict[str, Any] = {
         "samples": len(times),
-        "per_second": round(len(times) / bench.handover, 1),
+        "per_second": round(len(times) / bench.handoff, 1),
         "statements": round(work / taken, 2),
         "cpu_ms_per_1000": round(sum(one.cpu for one in seen) / taken * 1e6),
         "failures": sum(one.failures for one in seen),

@@ -20,14 +20,14 @@ from .look import (
     points_of,
 )
 
-__all__ = ["draw_handovers"]
+__all__ = ["draw_handoffs"]
 
 
-def draw_handovers(rows: list[Row]) -> Figure | None:
+def draw_handoffs(rows: list[Row]) -> Figure | None:
     """Draw the median and the p99 of each way to take a lock, by the number of waiters."""
     from matplotlib.figure import Figure as NewFigure
 
-    mine = [row for row in rows if row["measure"] == "handover"]
+    mine = [row for row in rows if row["measure"] == "handoff"]
     groups = [group for group in by_backend(mine) if _points(group, "p50")]
     if not groups:
         return None
@@ -67,7 +67,7 @@ def _panel(axes: Axes, rows: list[Row], part: str) -> None:
 def _style(place: int, kind: str, names: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return how a line looks: ours stand out, and ten of a kind have markers of their own."""
     first = next(number for number, (_, other) in enumerate(names) if other == kind)
-    colour = OTHERS[(place - first) % len(OTHERS)] if kind == "peer" else COLOURS.get(kind)
+    colour = OTHERS[(place - first) % len(OTHERS)] if kind == "alternative" else COLOURS.get(kind)
     return {
         "color": colour,
         "marker": MARKERS[place % len(MARKERS)],
