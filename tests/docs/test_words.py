@@ -15,7 +15,9 @@ PACKAGE = ROOT / "django_distlock"
 
 BANNED = re.compile(
     r"\b(anew|nobody|somebody|anybody|for ever|besides|all the same|dead locks?|waiting rooms?"
-    r"|hand-?overs?|lapsed?|vanished|no longer sure|not broken|freed by force|who is not)\b",
+    r"|hand-?overs?|hand(?:s|ed)? over|(?:in|of the) line of waiters|stands? in (?:the )?line"
+    r"|places? in (?:the )?line|lapsed?|vanished|no longer sure|not broken|freed by force"
+    r"|who is not|(?:both|either|two) worlds?)\b",
     re.IGNORECASE,
 )
 
@@ -60,7 +62,28 @@ def test_the_docstrings() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("page", [*pages(), Page(ROOT / "CONTRIBUTING.md")], ids=str)
+METAPHORS = re.compile(
+    r"(?:Async|_Loop)?(?:Room|Door|Line|Ring|Wire|Course|Sight|Looks?|Looking|World|Crowd|Cover|Visit|Place)s?"
+)
+"""What classes and modules are not called: the field has a term for each of these."""
+
+
+def test_the_names_of_classes_and_modules() -> None:
+    names = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        classes = [each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
+        names += [(path.name, name) for name in (path.stem.title(), *classes)]
+    assert len(names) > 500
+    assert [each for each in names if METAPHORS.fullmatch(each[1])] == []
+
+
+CHANGELOG, CONTRIBUTING, SECURITY = (
+    Page(ROOT / f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")
+)
+
+
+@pytest.mark.parametrize("page", [*pages(), CHANGELOG, CONTRIBUTING, SECURITY], ids=str)
 def test_the_pages(page: Page) -> None:
     """Names in code are spared, such as those of measurements."""
     lines = ((number, re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)) for number, line in page.prose())
