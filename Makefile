@@ -89,7 +89,7 @@ bench:
 	$(RUN) -m benchmarks --stores $(subst $(empty) $(empty),$(comma),$(strip $(MEASURED))) \
 	$(if $(filter-out 0,$(QUICK)),--quick) --json "$$results/bench.json" --plots "$$results" $(ARGS)
 
-# Each kind of harm on each backend and store, four of them at a time; `soak` adds the storms, shares
+# Each kind of fault on each backend and store, four of them at a time; `soak` adds the storms, shares
 # the minutes out among all, and keeps what was seen. A file that is named is run, so what needs a
 # store is named with it.
 MINUTES ?= 60

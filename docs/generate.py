@@ -134,6 +134,8 @@ ADVISORY: dict[str, tuple[Any, str, dict[str, str]]] = {
             "TRY": "Take the lock if it is free, and draw the token",
             "TOKEN": "Draw the token, raising the sequence if it lags behind the clock",
             "WAIT": "Wait for the lock, then draw the token",
+            "JOIN": "Share a lock that the session shares already, unless a writer waits for it",
+            "DOWNGRADE": "Share what the session holds alone",
             "UNLOCK": "Release",
             "LOOK": "Keep the session, and ask which of its locks others want released",
             "HOLDER": "Who holds a lock",
@@ -253,26 +255,24 @@ def _of_modules(what: str, databases: dict[str, tuple[Any, str, dict[str, str]]]
 
 
 def proof(*_: str) -> str:
-    """Return what the last kept `make soak` saw: a row a history, and a row a kind of harm."""
+    """Return what the last kept `make soak` saw: a row a history, and a row a kind of fault."""
     texts = (DOCS / "explanation" / "proof.jsonl").read_text().splitlines()
     runs = sorted(map(json.loads, texts), key=lambda run: str(run["on"]))
     keys = ("calls", "grants", "losses", "refused", "violations")
-    lines = [
-        _row("on", "no two holders", "harm", "calls", "grants", "lost", "stale writes", "wrong"),
-        _row(*["---"] * 8),
-    ]
-    harms: dict[str, dict[str, int]] = {}
+    titles = ("no two holders", "faults", "calls", "grants", "lost", "stale writes", "violations")
+    lines = [_row("on", *titles), _row(*["---"] * 8)]
+    faults: dict[str, dict[str, int]] = {}
     for run in runs:
-        for kind, times in run["harm"].items():
-            harms.setdefault(kind, {})[run["on"]] = times
-        counts = [sum(run["harm"].values()), *(run[key] for key in keys)]
+        for kind, times in run["faults"].items():
+            faults.setdefault(kind, {})[run["on"]] = times
+        counts = [sum(run["faults"].values()), *(run[key] for key in keys)]
         promised = "promised" if run["exclusive"] else "not promised"
         lines.append(_row(run["on"], promised, *(f"{count:,}" for count in counts)))
-    totals = [sum(sum(run["harm"].values()) for run in runs)]
+    totals = [sum(sum(run["faults"].values()) for run in runs)]
     totals += [sum(run[key] for run in runs) for key in keys]
     lines.append(_row("**all**", "", *(f"**{total:,}**" for total in totals)))
-    lines += ["", _row("harm", "times", "on"), _row(*["---"] * 3)]
-    for kind, on in sorted(harms.items()):
+    lines += ["", _row("fault", "times", "on"), _row(*["---"] * 3)]
+    for kind, on in sorted(faults.items()):
         where = "all" if len(on) == len(runs) else ", ".join(sorted(on))
         lines.append(_row(kind, f"{sum(on.values()):,}", where))
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..adapter import Adapter
-from .advisory import BareAdvisory, DjangoMySQL, OursAdvisory, ToozMySQL
+from .advisory import BareAdvisory, DjangoMySQL, OursAdvisory, OursAdvisoryShared, ToozMySQL
 from .consul import CONSUL
 from .db_mutex import DbMutex
 from .etcd import ETCD
@@ -21,7 +21,7 @@ from .ours import (
     OursVersionLimited,
     OursVersionShared,
 )
-from .pglock import PgLock
+from .pglock import PgLock, PgLockShared
 from .redis import REDIS, REDLOCK
 from .statements import Bare, BarePolled, BarePrepared
 from .swap import BareSwap, BareSwapPolled, DjangoConcurrency
@@ -41,7 +41,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], ...]] = {
     ),
     "postgresql": (
         *(Ours, OursPolling, Bare, BarePrepared, BarePolled, DbMutex, PgLock, CreateAndDelete),
-        *(*ROW, *ADVISORY, *VERSION, *SEVERAL),
+        *(*ROW, *ADVISORY, OursAdvisoryShared, PgLockShared, *VERSION, *SEVERAL),
     ),
     "mariadb": (
         *(Ours, OursPolling, Bare, BarePolled, DbMutex, CreateAndDelete),

@@ -6,9 +6,9 @@ import hashlib
 from typing import Any
 
 from ..adapter import Adapter
-from .ours import Ours
+from .ours import Ours, OursShared
 
-__all__ = ["BareAdvisory", "DjangoMySQL", "OursAdvisory", "ToozMySQL"]
+__all__ = ["BareAdvisory", "DjangoMySQL", "OursAdvisory", "OursAdvisoryShared", "ToozMySQL"]
 
 LOCK = {"postgresql": "SELECT pg_advisory_lock(%s)", "mysql": "SELECT GET_LOCK(%s, 60)"}
 UNLOCK = {"postgresql": "SELECT pg_advisory_unlock(%s)", "mysql": "SELECT RELEASE_LOCK(%s)"}
@@ -20,6 +20,12 @@ class OursAdvisory(Ours):
     name = "django-distlock advisory"
     backend = "advisory"
     alias = "advisory"
+
+
+class OursAdvisoryShared(OursShared, OursAdvisory):
+    """The same, shared with others."""
+
+    name = "django-distlock advisory, shared"
 
 
 class BareAdvisory(Adapter):

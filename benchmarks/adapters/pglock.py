@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..adapter import Adapter
 
-__all__ = ["PgLock"]
+__all__ = ["PgLock", "PgLockShared"]
 
 
 class PgLock(Adapter):
@@ -17,6 +17,7 @@ class PgLock(Adapter):
     backend = "advisory"
     needs = ("pglock", "pgactivity")
     apps = ("pgactivity", "pglock")
+    mode: ClassVar[dict[str, Any]] = {}
 
     def open(self) -> None:
         """Connect."""
@@ -34,10 +35,18 @@ class PgLock(Adapter):
 
     def acquire(self, key: str) -> Any:
         """Enter the block."""
-        guard = self._advisory(key)
+        guard = self._advisory(key, **self.mode)
         guard.__enter__()
         return guard
 
     def release(self, handle: Any) -> None:
         """Leave the block."""
         handle.__exit__(None, None, None)
+
+
+class PgLockShared(PgLock):
+    """The same with ``shared=True``."""
+
+    name = "django-pglock, shared"
+    waits = exclusive = False
+    mode: ClassVar[dict[str, Any]] = {"shared": True}

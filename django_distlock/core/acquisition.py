@@ -140,12 +140,6 @@ class Acquisition:
             ttl = MAX_TTL  # it lasts as long as the transaction
         shared, limit = lock.shared, lock.limit
         if shared or limit is not None:
-            if lock._xact:
-                raise UnsupportedOperationError(
-                    "A lock of a transaction, xact=True, is held by it alone",
-                    name=name,
-                    alias=lock.using,
-                )
             check_kind(backend, name, shared=shared, limited=limit is not None)
         waits = patience is None or patience > 0
         key = backend.key(name)

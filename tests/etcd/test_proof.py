@@ -30,9 +30,9 @@ def _closed() -> None:
 
 def test_on_one_server(server: Etcd, tmp_path: Path) -> None:
     with Proxy(server.port) as proxy, backend_of("etcd", settings.DISTLOCKS["etcd"]) as backend:
-        harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+        faults = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
         through = json.dumps({"etcd": f"http://127.0.0.1:{proxy.port}"})
-        prove("etcd", backend, tmp_path, harms, **{VARIABLE: through})
+        prove("etcd", backend, tmp_path, faults, **{VARIABLE: through})
 
 
 def test_on_a_cluster(cluster: EtcdCluster, tmp_path: Path) -> None:

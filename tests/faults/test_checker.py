@@ -84,7 +84,7 @@ PLANTED: dict[str, list[Call]] = {
         call("check", 7.4, 7.5, 40),
     ],
     "lost wake-up": [call("acquire", 6.0, 9.0, outcome="fail", wait=3)],
-    "residue": [call("residue", 9.0, 9.0)],
+    "leak": [call("leak", 9.0, 9.0)],
 }
 
 

@@ -1,8 +1,8 @@
 """Every backend under clients that are killed and stores that fail: the history is judged.
 
 Each lasts for its share of ``DISTLOCK_PROOF_MINUTES``, see `shares`; by default until each kind of
-harm has happened once. ``DISTLOCK_PROOF_SEED`` repeats what a failing run printed: the same plans
-and the same harm in the same order, though not the same moments. ``DISTLOCK_PROOF_REPORT`` is a
+fault has happened once. ``DISTLOCK_PROOF_SEED`` repeats what a failing run printed: the same plans
+and the same faults in the same order, though not the same moments. ``DISTLOCK_PROOF_REPORT`` is a
 file to which each run adds what it saw.
 """
 
@@ -28,7 +28,7 @@ from tests import consul_servers, mysql_servers, redlock, zookeeper_servers
 from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
-from tests.faults.proof.nemesis import Harm, of_proxy, of_server
+from tests.faults.proof.nemesis import Fault, of_proxy, of_server
 from tests.faults.proof.run import Run
 from tests.faults.shares import (
     IN_CONSUL,
@@ -70,7 +70,7 @@ def backend_of(alias: str, conf: dict[str, Any]) -> Iterator[BaseLockBackend]:
 class Terms:
     """What is otherwise in a run.
 
-    ``exclusive``: whether the alias promises under this harm that no two are sure at once.
+    ``exclusive``: whether the alias promises under this fault that no two are sure at once.
     ``later``: so much longer a lock may stay whose holder has vanished. ``within``: what the
     clients' command is begun with. ``said``: what an error has to say, before it is enough.
     """
@@ -88,16 +88,16 @@ def prove(
     on: str,
     backend: BaseLockBackend,
     folder: Path,
-    harms: Sequence[Harm],
+    faults: Sequence[Fault],
     terms: Terms = USUAL,
     /,
     **environment: str,
 ) -> None:
-    """Let clients and harm loose on an alias; assert that nothing was wrong, and much was done.
+    """Let clients and faults loose on an alias; assert that nothing was wrong, and much was done.
 
     ``on`` is what the alias is, for the report.
     """
-    vanished = backend.max_ttl(TTL) + backend.grace + terms.later
+    crashed = backend.max_ttl(TTL) + backend.grace + terms.later
     run = Run(
         backend.alias,
         folder,
@@ -105,28 +105,28 @@ def prove(
         seconds=SHARE,
         promise=Promise(
             ttl=TTL,
-            vanished=vanished,
+            vanished=crashed,
             recovery=backend.command_timeout,
             exclusive=terms.exclusive,
         ),
-        harms=harms,
+        faults=faults,
         environment=environment,
         within=terms.within,
         said=terms.said,
     )
 
-    def residue() -> list[str]:
+    def leak() -> list[str]:
         left = [info for info in backend.held() if (info.name, info.fencing_token) not in before]
         return [f"{info.name!r} of {info.holder}" for info in left]
 
     # Other tests may have left some in a store that they share with these.
     before = {(info.name, info.fencing_token) for info in backend.held()}
-    verdict = run.carry_out(residue)
+    verdict = run.carry_out(leak)
     if REPORT:
         seen = {
             "on": on,
             "exclusive": terms.exclusive,
-            "harm": dict(sorted(run.kinds.items())),
+            "faults": dict(sorted(run.kinds.items())),
             "calls": verdict.operations,
             "grants": verdict.grants,
             "losses": verdict.losses,
@@ -152,21 +152,21 @@ def test_in_mysql(technique: str, tmp_path: Path) -> None:
 def in_a_database(
     technique: str, store: str, server: DatabaseServer | None, tmp_path: Path
 ) -> None:
-    """Let clients and harm loose on a technique of SQL, in a database of its own."""
+    """Let clients and fault loose on a technique of SQL, in a database of its own."""
     own = database(store, tmp_path, server)
-    harms: list[Harm] = []
+    faults: list[Fault] = []
     through = own["stormy"]
     with ExitStack() as stack:
         if server is not None:
             proxy = stack.enter_context(Proxy(server.port))
-            harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+            faults = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
             through = through | {"PORT": str(proxy.port)}
         stack.enter_context(database_alias("stormy", own["stormy"]))
         conf = settings.DISTLOCKS[f"{technique}{store}"] | {"LOCATION": "stormy"}
         backend = stack.enter_context(backend_of(f"{technique}stormy", conf))
         databases = json.dumps({"default": through, "stormy": through})
         on = f"{technique or 'table-'}{store}"
-        prove(on, backend, tmp_path, harms, DISTLOCK_TEST_DATABASES=databases)
+        prove(on, backend, tmp_path, faults, DISTLOCK_TEST_DATABASES=databases)
     connections["default"].close()
 
 
@@ -174,33 +174,33 @@ def in_a_database(
 def test_in_a_redis(alias: str, tmp_path: Path) -> None:
     server = REDIS[0]  # a persistent one: its locks outlive a kill
     with Proxy(server.port) as proxy, backend_of(alias, settings.DISTLOCKS[alias]) as backend:
-        harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+        faults = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
         through = server.url().replace(f":{server.port}/", f":{proxy.port}/")
-        prove(alias, backend, tmp_path, harms, DISTLOCK_TEST_REDIS=through)
+        prove(alias, backend, tmp_path, faults, DISTLOCK_TEST_REDIS=through)
 
 
 @pytest.mark.parametrize("alias", IN_QUORUM)
 def test_in_a_quorum(alias: str, tmp_path: Path) -> None:
     some: list[Server] = list(redlock.NODES[:2])
     with backend_of(alias, settings.DISTLOCKS[alias]) as backend:
-        harms = [harm for node in some for harm in of_server(node, TTL)]
-        prove(alias, backend, tmp_path, harms)
+        faults = [fault for node in some for fault in of_server(node, TTL)]
+        prove(alias, backend, tmp_path, faults)
 
 
 @pytest.mark.parametrize("alias", IN_CONSUL)
 def test_in_consul(alias: str, tmp_path: Path) -> None:
     server = consul_servers.CONSUL[0]
     with Proxy(server.port) as proxy, backend_of(alias, settings.DISTLOCKS[alias]) as backend:
-        harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+        faults = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
         urls = os.environ[consul_servers.VARIABLE]
         through = urls.replace(f":{server.port}", f":{proxy.port}")
-        prove(alias, backend, tmp_path, harms, **{consul_servers.VARIABLE: through})
+        prove(alias, backend, tmp_path, faults, **{consul_servers.VARIABLE: through})
 
 
 @pytest.mark.parametrize("alias", IN_ZOOKEEPER)
 def test_in_a_zookeeper(alias: str, tmp_path: Path) -> None:
     (server,) = zookeeper_servers.SERVER
     with Proxy(server.port) as proxy, backend_of(alias, settings.DISTLOCKS[alias]) as backend:
-        harms = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
+        faults = [*of_server(server, TTL), *of_proxy(proxy, TTL)]
         through = f"{proxy.host}:{proxy.port}"
-        prove(alias, backend, tmp_path, harms, DISTLOCK_TEST_ZOOKEEPER=through)
+        prove(alias, backend, tmp_path, faults, DISTLOCK_TEST_ZOOKEEPER=through)

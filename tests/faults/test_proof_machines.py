@@ -72,9 +72,9 @@ def test_a_disk_that_is_full(store: str, tmp_path: Path) -> None:
             cursor.execute(sql)
 
     with database_alias("stormy", own), backend_of("stormy", conf_of(store)) as backend:
-        harms = of_disk(partial(full, execute, store, "UPDATE"), TTL)
+        faults = of_disk(partial(full, execute, store, "UPDATE"), TTL)
         told = {"DISTLOCK_TEST_DATABASES": stormy(own)}
-        prove(f"disk-{store}", backend, tmp_path, harms, Terms(said="is full"), **told)
+        prove(f"disk-{store}", backend, tmp_path, faults, Terms(said="is full"), **told)
 
 
 @pytest.mark.parametrize("alias", FORGETFUL)
@@ -84,8 +84,8 @@ def test_a_redis_that_forgets(alias: str, tmp_path: Path) -> None:
         conf = settings.DISTLOCKS[alias] | {"LOCATION": server.url()}
         with backend_of(alias, conf) as backend:
             told = {"DISTLOCK_TEST_REDIS": server.url()}
-            harms = of_data(server)
-            prove(f"forgetful-{alias}", backend, tmp_path, harms, Terms(exclusive=False), **told)
+            faults = of_data(server)
+            prove(f"forgetful-{alias}", backend, tmp_path, faults, Terms(exclusive=False), **told)
 
 
 @pytest.fixture
@@ -114,5 +114,5 @@ def test_a_link_that_loses_packets(store: str, link: Link, tmp_path: Path) -> No
         else:
             told = {"DISTLOCK_TEST_REDIS": f"redis://{proxy.host}:{proxy.port}/0"}
             backend = stack.enter_context(backend_of(store, settings.DISTLOCKS[store]))
-        harms = of_link(link, TTL)
-        prove(f"link-{store}", backend, tmp_path, harms, Terms(within=link.within), **told)
+        faults = of_link(link, TTL)
+        prove(f"link-{store}", backend, tmp_path, faults, Terms(within=link.within), **told)

@@ -82,13 +82,18 @@ class AdvisoryBackend(Sessions):
         dialect = self.dialect
         self._ready(session, need, left)
         lock = dialect.lock_of(session, claim.key)
-        if lock in session.held:
+        joins = lock in session.owners
+        if joins:
+            session.settle(limit)
+            joins = lock in session.owners
+        if joins and not session.may_join(claim, lock):
             return Refusal()  # to the server, it would be the same session that asks
         try:
+            send = partial(dialect.send_try, session, lock, claim)
             row = session.ask(
-                partial(dialect.send_try, session, lock, claim.key),
+                partial(dialect.send_join, session, lock) if joins else send,
                 limit,
-                late=lambda row: self._undo(session, lock),
+                late=lambda row: self._undo(session, lock, shared=claim.shared),
             )
             token = dialect.token(session, lock, claim.key, row)
         except (Ended, Overdue):
@@ -96,17 +101,17 @@ class AdvisoryBackend(Sessions):
         except Error:
             # The lock may be there, and the token not: on a replica that is read-only, say.
             if session.connection.connection is not None:
-                self._undo(session, lock)
+                self._undo(session, lock, shared=claim.shared)
             raise
         if token is None:
             return Refusal()
         self._granted(session, lock, claim, token)
         return Grant(token, claim.ttl)
 
-    def _undo(self, session: AdvisorySession, lock: str) -> None:
+    def _undo(self, session: AdvisorySession, lock: str, *, shared: bool) -> None:
         """Free a lock that may have been granted after its claim had given up."""
-        if lock not in session.held:
-            self.dialect.send_unlock(session, lock)
+        if lock not in session.owners:
+            self.dialect.send_unlock(session, lock, shared=shared)
             session.receive()
 
     # -- waiting -----------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ class AdvisoryBackend(Sessions):
                 if not session.can_send():
                     return False
                 lock = self.dialect.lock_of(session, claim.key)
-                session.run(partial(self.dialect.send_wait, session, lock, claim.key), limit)
+                session.run(partial(self.dialect.send_wait, session, lock, claim), limit)
                 return True
             except Ended:
                 if not used:
@@ -163,8 +168,8 @@ class AdvisoryBackend(Sessions):
         if self._session_of(claim) is not session:
             return None
         lock = self.dialect.lock_of(session, claim.key)
-        held = session.held.get(lock)
-        if held is not None and held.claim.owner == claim.owner:
+        held = session.held.get(claim.owner)
+        if held is not None:
             return Grant(held.token, claim.ttl) if self._keep(session, [claim], limit) else None
         now, before = time.monotonic(), session.looked
         session.looked, session.until = now, now + ABANDONED
@@ -216,7 +221,7 @@ class AdvisoryBackend(Sessions):
 
     def _keep(self, session: AdvisorySession, claims: Sequence[Claim], limit: float) -> set[str]:
         """Restart the ttls; return the owners whose locks the session holds."""
-        held = {each.claim.owner: each for each in session.held.values()}
+        held = session.held
         kept = [claim for claim in claims if claim.owner in held]
         if not kept:
             return set()
@@ -227,10 +232,21 @@ class AdvisoryBackend(Sessions):
             session.run(lambda: self.dialect.set_limit(session), limit)
         self._look_for_forced(session, limit)
         now = time.monotonic()
+        kept = [claim for claim in kept if claim.owner in held]
         for claim in kept:
+            if claim.shared and not held[claim.owner].claim.shared:
+                self._downgrade(session, claim, limit)
             held[claim.owner].until = now + claim.ttl
-        self._maintain_in(min(TICK, *(claim.ttl for claim in kept)))
-        return {claim.owner for claim in kept if self._session_of(claim) is session}
+        self._maintain_in(min(TICK, *(claim.ttl for claim in claims)))
+        return {claim.owner for claim in kept}
+
+    def _downgrade(self, session: AdvisorySession, claim: Claim, limit: float) -> None:
+        held = session.held[claim.owner]
+        session.settle(limit)
+        session.run(partial(self.dialect.downgrade, session, held.lock), limit)
+        self._holders.remove(held.token)
+        held.claim = claim
+        self._holders.add(held, session.number)
 
     def release(self, claim: Claim) -> bool:
         if claim.in_transaction:
@@ -259,12 +275,10 @@ class AdvisoryBackend(Sessions):
     def _release(self, session: AdvisorySession, claim: Claim, limit: float) -> bool:
         if self._session_of(claim) is not session:
             return False
-        lock = self.dialect.lock_of(session, claim.key)
-        held = session.held.get(lock)
-        if held is None or held.claim.owner != claim.owner:
+        if claim.owner not in session.held:
             self._withdraw(session)
             return False
-        return self._free(session, lock, limit)
+        return self._free(session, claim.owner, limit)
 
     def withdraw(self, claim: Claim) -> bool:
         return self._session_of(claim) is not None and self.release(claim)
@@ -278,8 +292,8 @@ class AdvisoryBackend(Sessions):
         self._holders.write(dialect)  # what this process has released is gone
 
         def holds() -> Row | None:
-            row = self._look(lambda session: dialect.holder(session, claim.key))
-            return row if row is not None and row[2] == claim.owner else None
+            rows = self._look(lambda session: dialect.holders_of(session, claim.key))
+            return next((row for row in rows if row[2] == claim.owner), None)
 
         row = holds()
         if row is None or not self._look(lambda session: session.change(FORCE, given)):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from ...core.values import Claim
 from ..row.session import Row
 from .session import AdvisorySession
 
@@ -22,7 +23,7 @@ class Dialect(ABC):
     """The statements of one database."""
 
     one: ClassVar[str]
-    """Returns who holds a lock."""
+    """Returns the holders of a lock, the newest first."""
     row: ClassVar[str]
     """Writes what people see of a lock."""
     leftovers: ClassVar[str]
@@ -53,16 +54,24 @@ class Dialect(ABC):
     # -- sent on a session of locks, answered later ------------------------------------------------
 
     @abstractmethod
-    def send_try(self, session: AdvisorySession, lock: str, key: str) -> None:
+    def send_try(self, session: AdvisorySession, lock: str, claim: Claim) -> None:
         """Send what takes the lock if it is free, and then draws a token."""
 
+    def send_join(self, session: AdvisorySession, lock: str) -> None:
+        """Send what draws a token for a lock that the session shares, unless a writer waits."""
+        raise NotImplementedError
+
     @abstractmethod
-    def send_unlock(self, session: AdvisorySession, lock: str) -> None:
+    def send_unlock(self, session: AdvisorySession, lock: str, *, shared: bool) -> None:
         """Send what frees the lock."""
 
     @abstractmethod
-    def send_wait(self, session: AdvisorySession, lock: str, key: str) -> None:
+    def send_wait(self, session: AdvisorySession, lock: str, claim: Claim) -> None:
         """Send what waits for the lock, and then draws a token."""
+
+    def downgrade(self, session: AdvisorySession, lock: str) -> None:
+        """Share what the session holds alone; no other gets it alone meanwhile."""
+        raise NotImplementedError
 
     @abstractmethod
     def send_look(self, session: AdvisorySession) -> None:
@@ -89,9 +98,12 @@ class Dialect(ABC):
 
     # -- in autocommit, on any session -------------------------------------------------------------
 
-    def holder(self, session: AdvisorySession, digest: str) -> Row | None:
-        """Return (digest, name, owner, token, note, session, acquired) of who holds a lock."""
-        return next(iter(session.fetch(self.one, {"digest": digest})), None)
+    def holders_of(self, session: AdvisorySession, digest: str) -> list[Row]:
+        """Return (digest, name, owner, token, note, session, acquired) of a lock's holders.
+
+        The newest first. Of a session that took the lock before, an older row may be left still.
+        """
+        return session.fetch(self.one, {"digest": digest})
 
     @abstractmethod
     def holders(

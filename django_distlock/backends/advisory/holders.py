@@ -35,7 +35,7 @@ class Holders:
     def _reset(self) -> None:
         self._mutex = Mutex()
         self._writing = Mutex()
-        self._new: dict[int, tuple[Held, str, int]] = {}
+        self._new: dict[int, tuple[Held, int]] = {}
         self._written: set[int] = set()
         self._gone: list[int] = []
         self._begun: list[int] = []
@@ -47,10 +47,10 @@ class Holders:
         with self._mutex:
             self._begun.append(number)
 
-    def add(self, held: Held, lock: str, number: int) -> None:
+    def add(self, held: Held, number: int) -> None:
         """Note a grant."""
         with self._mutex:
-            self._new[held.token] = held, lock, number
+            self._new[held.token] = held, number
             self._high = max(self._high, held.token)
 
     def remove(self, token: int) -> None:
@@ -115,7 +115,7 @@ class Holders:
                 self._tidied = now
 
     def _take_back(
-        self, new: dict[int, tuple[Held, str, int]], gone: list[int], begun: list[int]
+        self, new: dict[int, tuple[Held, int]], gone: list[int], begun: list[int]
     ) -> None:
         with self._mutex:
             for token, each in new.items():
@@ -125,7 +125,7 @@ class Holders:
             self._gone += gone
             self._begun += begun
 
-    def _row(self, now: float, held: Held, lock: str, number: int) -> dict[str, Any]:
+    def _row(self, now: float, held: Held, number: int) -> dict[str, Any]:
         claim: Claim = held.claim
         return {
             "token": held.token,
@@ -133,7 +133,7 @@ class Holders:
             "name": readable(claim.name),
             "owner": claim.owner,
             "note": claim.note,
-            "lock": lock,
+            "lock": held.lock,
             "session": number,
             "age": round((now - held.since) * 1_000_000),
         }

@@ -52,6 +52,7 @@ class Inspection(InSessions[AdvisorySession]):
         self._pool = Pool(self.database, most, idle, AdvisorySession)
         self._holders = Holders(self._look)
         self._chosen: Dialect | None = None
+        self.supports_shared = connections[self.database].vendor == "postgresql"
 
     @property
     def dialect(self) -> Dialect:
@@ -64,24 +65,27 @@ class Inspection(InSessions[AdvisorySession]):
         return self._chosen
 
     def inspect(self, name: str) -> LockInfo | None:
-        row = self._holder(self.key(name))
-        if row is None:
-            return None
-        return self._info(row) if row else LockInfo(name)  # held by who has written nothing
+        return next(iter(self.holders(name)), None)
 
-    def _holder(self, key: str) -> Row | None:
-        """Return the row of who holds a lock; an empty one if that is told nowhere."""
+    def holders(self, name: str) -> list[LockInfo]:
         self._holders.write(self.dialect)
         end = time.monotonic() + UNWRITTEN
-        while (row := self._look(partial(self._seen, key))) == () and time.monotonic() < end:
+        key = self.key(name)
+        while (rows := self._look(partial(self._seen, key))) == [()] and time.monotonic() < end:
             time.sleep(NAP)
-        return row
+        if rows == [()]:
+            return [LockInfo(name)]
+        found = [self._info(row) for row in rows]
+        if not found or not found[0].shared:
+            return found[:1]
+        return [each for each in found if each.shared]
 
-    def _seen(self, key: str, session: AdvisorySession) -> Row | None:
-        row = self.dialect.holder(session, key)
-        if row is None and self.dialect.is_held(session, self.dialect.lock_of(session, key)):
-            return ()
-        return row
+    def _seen(self, key: str, session: AdvisorySession) -> list[Row]:
+        """Return the rows of a lock's holders; an empty one if its holder has written none."""
+        rows = self.dialect.holders_of(session, key)
+        if not rows and self.dialect.is_held(session, self.dialect.lock_of(session, key)):
+            return [()]
+        return rows
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         """Refuse: what crashes have left is removed now and then by whoever writes beside it."""

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from django.db.utils import Error
 
+from ...core.values import Claim
 from ..row.dialect import LONGEST_WAIT
 from ..row.session import Row
 from ..table.errors import Outrun, Overdue
@@ -134,14 +135,14 @@ class MySQL(Dialect):
         session.execute(["SET SESSION wait_timeout = %(limit)s"], {"limit": session.limit})
         session.idle = session.limit
 
-    def send_try(self, session: AdvisorySession, lock: str, key: str) -> None:
-        session.send([TRY], {"lock": lock, "key": key})
+    def send_try(self, session: AdvisorySession, lock: str, claim: Claim) -> None:
+        session.send([TRY], {"lock": lock, "key": claim.key})
 
-    def send_unlock(self, session: AdvisorySession, lock: str) -> None:
+    def send_unlock(self, session: AdvisorySession, lock: str, *, shared: bool) -> None:
         session.send([UNLOCK], {"lock": lock})
 
-    def send_wait(self, session: AdvisorySession, lock: str, key: str) -> None:
-        session.send(WAIT, {"lock": lock, "key": key})
+    def send_wait(self, session: AdvisorySession, lock: str, claim: Claim) -> None:
+        session.send(WAIT, {"lock": lock, "key": claim.key})
 
     def token(self, session: AdvisorySession, lock: str, key: str, row: Row | None) -> int | None:
         if row is None:

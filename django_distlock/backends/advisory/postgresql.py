@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ...core.values import Claim
 from ...exceptions import InvalidLockBackendError
 from ..row.dialect import LONGEST_WAIT, milliseconds
 from ..row.session import Row
@@ -54,8 +55,19 @@ _RAISED: Final = f"""SELECT CASE WHEN token >= now THEN token
 TOKEN: Final = f"""SELECT CASE WHEN token >= now THEN token ELSE ({_RAISED}) END
   FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now OFFSET 0) AS first"""
 TRY: Final = "SELECT CASE WHEN pg_try_advisory_lock($1) THEN (<token>) END"
+TRY_SHARED: Final = TRY.replace("advisory_lock", "advisory_lock_shared")
+# A session that shares a lock would be let in before a writer that waits.
+JOIN: Final = """SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM pg_locks l
+ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND NOT l.granted AND l.mode = 'ExclusiveLock'
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND (l.classid::bigint << 32) | l.objid::bigint = $1) THEN (<token>) END"""
 WAIT: Final = ("SELECT pg_advisory_lock(%(lock)s::bigint)", "EXECUTE distlock_token")
+WAIT_SHARED: Final = (WAIT[0].replace("advisory_lock", "advisory_lock_shared"), WAIT[1])
 UNLOCK: Final = "SELECT pg_advisory_unlock($1)"
+UNLOCK_SHARED: Final = "SELECT pg_advisory_unlock_shared($1)"
+# Whoever holds a lock is granted a share of it at once, before those that wait.
+DOWNGRADE: Final = """SELECT pg_advisory_lock_shared(%(lock)s::bigint)::text,
+  pg_advisory_unlock(%(lock)s::bigint)"""
 LOOK: Final = """SELECT string_agg(owner, ',')
   FROM distlock_advisory WHERE session = $1 AND forced <> 0"""
 # IS TRUE keeps the locks a set, which each row is looked up in: of a join, a planner that knows
@@ -68,7 +80,7 @@ SELECT h.digest, h.name, h.owner, h.token, h.note, h.session, h.acquired
       FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    )) IS TRUE"""
-HOLDER: Final = f"{HELD} AND h.digest = %(digest)s ORDER BY h.token DESC LIMIT 1"
+HOLDER: Final = f"{HELD} AND h.digest = %(digest)s ORDER BY h.token DESC"
 IS_HELD: Final = """SELECT 1 FROM pg_locks l
  WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -123,8 +135,11 @@ class PostgreSQL(Dialect):
             token = TOKEN.replace("%(sequence)s", name)
             for word, kind, sql in (
                 ("try", "(bigint)", TRY.replace("<token>", token)),
+                ("try_shared", "(bigint)", TRY_SHARED.replace("<token>", token)),
+                ("join", "(bigint)", JOIN.replace("<token>", token)),
                 ("token", "", f"SELECT ({token})"),
                 ("unlock", "(bigint)", UNLOCK),
+                ("unlock_shared", "(bigint)", UNLOCK_SHARED),
                 ("look", "(int)", LOOK),
             ):
                 cursor.execute(f"PREPARE distlock_{word} {kind} AS {sql}")
@@ -137,14 +152,20 @@ class PostgreSQL(Dialect):
         )
         session.idle = session.limit
 
-    def send_try(self, session: AdvisorySession, lock: str, key: str) -> None:
-        session.send_prepared("distlock_try", lock)
+    def send_try(self, session: AdvisorySession, lock: str, claim: Claim) -> None:
+        session.send_prepared(f"distlock_try{'_shared' if claim.shared else ''}", lock)
 
-    def send_unlock(self, session: AdvisorySession, lock: str) -> None:
-        session.send_prepared("distlock_unlock", lock)
+    def send_join(self, session: AdvisorySession, lock: str) -> None:
+        session.send_prepared("distlock_join", lock)
 
-    def send_wait(self, session: AdvisorySession, lock: str, key: str) -> None:
-        session.send(WAIT, {"lock": lock})
+    def send_unlock(self, session: AdvisorySession, lock: str, *, shared: bool) -> None:
+        session.send_prepared(f"distlock_unlock{'_shared' if shared else ''}", lock)
+
+    def send_wait(self, session: AdvisorySession, lock: str, claim: Claim) -> None:
+        session.send(WAIT_SHARED if claim.shared else WAIT, {"lock": lock})
+
+    def downgrade(self, session: AdvisorySession, lock: str) -> None:
+        session.execute([DOWNGRADE], {"lock": lock})
 
     def send_look(self, session: AdvisorySession) -> None:
         session.send_prepared("distlock_look", str(session.number))

@@ -26,10 +26,11 @@ MARGIN = 1.0  # seconds that an answer which has begun may take beyond its limit
 class Held:
     """A lock that a session holds: for whom, under which token, and until when."""
 
-    __slots__ = ("claim", "since", "token", "until")
+    __slots__ = ("claim", "lock", "since", "token", "until")
 
-    def __init__(self, claim: Claim, token: int) -> None:
+    def __init__(self, claim: Claim, lock: str, token: int) -> None:
         self.claim = claim
+        self.lock = lock
         self.token = token
         self.since = time.monotonic()
         self.until = self.since + claim.ttl
@@ -43,14 +44,40 @@ class AdvisorySession(Session):
         self.number = 0
         """The server's id of the session."""
         self.held: dict[str, Held] = {}
-        """What it holds, by the lock."""
+        """What it holds, by the owner of the claim."""
+        self.owners: dict[str, set[str]] = {}
+        """Who holds each lock by it: one, or several that share what is one share to the server."""
         self.limit = 0
         """How long the server shall let it be silent, in the unit of the server's limit."""
         self.freed: dict[str, bool] = {}
-        """Whether locks were freed whose release was answered too late for its caller."""
+        """Whether the lock of an owner was released, if its caller did not wait for the answer."""
         self.empty_since = time.monotonic()
         self._late: Callable[[Row | None], None] | None = None
         self._known: list[Row | None] = []
+
+    def add(self, held: Held) -> None:
+        """Note what it holds."""
+        self.held[held.claim.owner] = held
+        self.owners.setdefault(held.lock, set()).add(held.claim.owner)
+
+    def remove(self, owner: str) -> Held:
+        """Forget what it holds for an owner."""
+        held = self.held.pop(owner)
+        others = self.owners[held.lock]
+        others.discard(owner)
+        if not others:
+            del self.owners[held.lock]
+        return held
+
+    def may_join(self, claim: Claim, lock: str) -> bool:
+        """Return whether a claim may share a lock that this session holds."""
+        owners = self.owners[lock]
+        return (
+            claim.shared
+            and all(self.held[owner].claim.shared for owner in owners)
+            # Its release was sent, and is not known to have failed: the server's share is gone.
+            and owners.isdisjoint(self.freed)
+        )
 
     def ask(
         self,

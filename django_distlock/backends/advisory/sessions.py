@@ -120,25 +120,20 @@ class Sessions(Inspection):
     # -- what they hold ----------------------------------------------------------------------------
 
     def _granted(self, session: AdvisorySession, lock: str, claim: Claim, token: int) -> None:
-        held = Held(claim, token)
-        session.held[lock] = held
+        held = Held(claim, lock, token)
+        session.add(held)
         with self._mutex:
             self._sessions[claim.owner] = session
-        self._holders.add(held, lock, session.number)
+        self._holders.add(held, session.number)
         self._maintain_in(SOON)
 
-    def _free(self, session: AdvisorySession, lock: str, limit: float) -> bool:
+    def _free(self, session: AdvisorySession, owner: str, limit: float) -> bool:
         """Free a lock of a session's; return whether it was held until now."""
         session.settle(limit)
-        freed = session.freed.pop(lock, None)
+        freed = session.freed.pop(owner, None)
         if freed is None:
-            row = session.ask(
-                partial(self.dialect.send_unlock, session, lock),
-                limit,
-                late=lambda row: session.freed.__setitem__(lock, self.dialect.freed(row)),
-            )
-            freed = self.dialect.freed(row)
-        self._forget(session, lock)
+            freed = self._send_free(session, session.held[owner], limit)
+        self._forget(session, owner)
         if not session.held:
             session.empty_since = time.monotonic()
             if session.owner:
@@ -148,17 +143,30 @@ class Sessions(Inspection):
                 session.close()
         return freed
 
-    def _forget(self, session: AdvisorySession, lock: str) -> None:
-        held = session.held.pop(lock)
+    def _send_free(self, session: AdvisorySession, held: Held, limit: float) -> bool:
+        if len(session.owners[held.lock]) > 1:
+            # The server's share is the others' still; whether it was ours is asked of the server.
+            session.ask(partial(self.dialect.send_look, session), limit)
+            return True
+        owner, shared = held.claim.owner, held.claim.shared
+        row = session.ask(
+            partial(self.dialect.send_unlock, session, held.lock, shared=shared),
+            limit,
+            late=lambda row: session.freed.__setitem__(owner, self.dialect.freed(row)),
+        )
+        return self.dialect.freed(row)
+
+    def _forget(self, session: AdvisorySession, owner: str) -> None:
+        held = session.remove(owner)
         with self._mutex:
-            self._sessions.pop(held.claim.owner, None)
+            self._sessions.pop(owner, None)
         self._holders.remove(held.token)
 
     def _lose(self, session: AdvisorySession) -> None:
         """Close a session, and note that its locks are lost. Called under its mutex."""
         lost = list(session.held)
-        for lock in lost:
-            self._forget(session, lock)
+        for owner in lost:
+            self._forget(session, owner)
         session.freed.clear()
         session.empty_since = time.monotonic()
         if session.owner:
@@ -200,9 +208,9 @@ class Sessions(Inspection):
         """Release what another process wants released; this also keeps the session."""
         row = session.ask(partial(self.dialect.send_look, session), limit)
         owners = set(self.dialect.forced(row))
-        forced = [lock for lock, held in session.held.items() if held.claim.owner in owners]
-        for lock in forced:
-            self._free(session, lock, limit)
+        forced = [owner for owner in session.held if owner in owners]
+        for owner in forced:
+            self._free(session, owner, limit)
         if forced:
             self._tell_losses()
 
@@ -252,9 +260,9 @@ class Sessions(Inspection):
             session.mutex.release()
 
     def _do_what_is_due(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
-        expired = [lock for lock, held in session.held.items() if held.until <= now]
-        for lock in expired:
-            self._free(session, lock, SLICE)
+        expired = [owner for owner, held in session.held.items() if held.until <= now]
+        for owner in expired:
+            self._free(session, owner, SLICE)
         if expired:
             self._tell_losses()
         if session.held and ticks and self._holders.is_written():

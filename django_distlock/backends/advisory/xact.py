@@ -22,11 +22,11 @@ from .postgresql import TOKEN, lock_of
 __all__ = ["try_in_transaction", "wait_in_transaction"]
 
 _SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
-TRY: Final = f"""SELECT CASE WHEN pg_try_advisory_xact_lock(%(lock)s)
+TRY: Final = f"""SELECT CASE WHEN pg_try_advisory_xact_lock<shared>(%(lock)s)
     THEN ({TOKEN.replace("%(sequence)s", _SEQUENCE)}) END,
   current_setting('transaction_isolation')"""
 LIMIT: Final = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
-WAIT: Final = "SELECT pg_advisory_xact_lock(%s)"
+WAIT: Final = "SELECT pg_advisory_xact_lock<shared>(%s)"
 
 
 class _Transaction:
@@ -47,11 +47,15 @@ class _Transaction:
         return False
 
 
+def _in_mode(sql: str, claim: Claim) -> str:
+    return sql.replace("<shared>", "_shared" if claim.shared else "")
+
+
 def try_in_transaction(database: str, claim: Claim) -> Grant | Refusal:
     """Attempt once, in one round trip."""
     connection = connections[database]
     with connection.cursor() as cursor:
-        cursor.execute(TRY, {"lock": lock_of(claim.key)})
+        cursor.execute(_in_mode(TRY, claim), {"lock": lock_of(claim.key)})
         token, isolation = cursor.fetchone()
     if not isolation.startswith("read "):
         raise UnsupportedOperationError(
@@ -72,7 +76,7 @@ def wait_in_transaction(database: str, claim: Claim, limit: float) -> Grant | Re
         with transaction.atomic(using=database), connections[database].cursor() as cursor:
             cursor.execute(LIMIT, [f"{milliseconds(limit)}ms"])
             before, _ = cursor.fetchone()
-            cursor.execute(WAIT, [lock_of(claim.key)])
+            cursor.execute(_in_mode(WAIT, claim), [lock_of(claim.key)])
             cursor.execute(LIMIT, [before])
     except OperationalError as error:
         if state_of(error.__cause__) != "55P03":

@@ -142,9 +142,9 @@ def judge(calls: Sequence[Call], promise: Promise) -> Verdict:
         verdict.longest_gap = max(verdict.longest_gap, gap)
         verdict.violations += late
         verdict.violations += [
-            Violation("residue", "it is left in the store after all have gone", (call,))
+            Violation("leak", "it is left in the store after all have gone", (call,))
             for call in mine
-            if call.op == "residue"
+            if call.op == "leak"
         ]
     return verdict
 

@@ -10,12 +10,12 @@ from tests.faults.clocks import ClockedServer
 from tests.servers import Redis
 
 from .link import Link
-from .nemesis import Harm
+from .nemesis import Fault
 
 __all__ = ["of_clock", "of_data", "of_disk", "of_link"]
 
 
-def of_clock(server: ClockedServer, step: float, *, forward: bool) -> list[Harm]:
+def of_clock(server: ClockedServer, step: float, *, forward: bool) -> list[Fault]:
     """Return what can happen to a server's clock: turned by ``step``, and left so."""
     shown = 0.0
 
@@ -27,21 +27,21 @@ def of_clock(server: ClockedServer, step: float, *, forward: bool) -> list[Harm]
 
         return do
 
-    back = Harm("clock set back", turn(-step), store=True)
-    return [back, Harm("clock set forward", turn(step), store=True)] if forward else [back]
+    back = Fault("clock set back", turn(-step), store=True)
+    return [back, Fault("clock set forward", turn(step), store=True)] if forward else [back]
 
 
-def of_disk(full: Callable[[], AbstractContextManager[None]], ttl: float) -> list[Harm]:
+def of_disk(full: Callable[[], AbstractContextManager[None]], ttl: float) -> list[Fault]:
     """Return what can happen to a disk: it is full for a while."""
 
     def do(seconds: float) -> None:
         with full():
             time.sleep(seconds)
 
-    return [Harm("disk full", do, (0.7 * ttl, 1.5 * ttl), store=True)]
+    return [Fault("disk full", do, (0.7 * ttl, 1.5 * ttl), store=True)]
 
 
-def of_data(server: Redis) -> list[Harm]:
+def of_data(server: Redis) -> list[Fault]:
     """Return what can happen to the data of a server."""
 
     def flush(_: float) -> None:
@@ -53,12 +53,12 @@ def of_data(server: Redis) -> list[Harm]:
         server.start()
 
     return [
-        Harm("data flushed", flush, store=True),
-        Harm("server killed and restarted empty", crash, store=True),
+        Fault("data flushed", flush, store=True),
+        Fault("server killed and restarted empty", crash, store=True),
     ]
 
 
-def of_link(link: Link, ttl: float) -> list[Harm]:
+def of_link(link: Link, ttl: float) -> list[Fault]:
     """Return what can happen to the packets of all clients."""
 
     def lose(seconds: float) -> None:
@@ -72,6 +72,6 @@ def of_link(link: Link, ttl: float) -> list[Harm]:
         link.mend()
 
     return [
-        Harm("packets lost", lose, (0.5 * ttl, 2 * ttl), store=True),
-        Harm("link down", cut, (0.2 * ttl, 1.5 * ttl), store=True),
+        Fault("packets lost", lose, (0.5 * ttl, 2 * ttl), store=True),
+        Fault("link down", cut, (0.2 * ttl, 1.5 * ttl), store=True),
     ]

@@ -16,11 +16,11 @@ from tests.servers import Server
 from .history import Log
 from .plans import NAMES
 
-__all__ = ["Clients", "Harm", "of_clients", "of_proxy", "of_server", "rage"]
+__all__ = ["Clients", "Fault", "of_clients", "of_proxy", "of_server", "rage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
+class Fault:
     """A kind of fault: a function that does it, waits for ``seconds`` if it lasts, and mends it.
 
     ``store``: whether the store, or the way to it, is away meanwhile.
@@ -66,7 +66,7 @@ class Clients:
 
 def of_clients(
     clients: Clients, alias: str, ttl: float, log: Log, chance: random.Random
-) -> list[Harm]:
+) -> list[Fault]:
     """Return what can happen to clients and to their locks, whatever the store."""
 
     def force(_: float) -> None:
@@ -90,14 +90,14 @@ def of_clients(
                 note.say("info", error=repr(error)[:300])
 
     return [
-        Harm("client killed", clients.kill),
-        Harm("client stopped for long", clients.stop, (1.5 * ttl, 2.5 * ttl)),
-        Harm("client stopped for short", clients.stop, (0.05 * ttl, 0.4 * ttl)),
-        Harm("lock broken", force),
+        Fault("client killed", clients.kill),
+        Fault("client paused for long", clients.stop, (1.5 * ttl, 2.5 * ttl)),
+        Fault("client paused for short", clients.stop, (0.05 * ttl, 0.4 * ttl)),
+        Fault("lock force-released", force),
     ]
 
 
-def of_server(server: Server, ttl: float) -> list[Harm]:
+def of_server(server: Server, ttl: float) -> list[Fault]:
     """Return what can happen to a server that keeps its data."""
 
     def pause(seconds: float) -> None:
@@ -110,13 +110,13 @@ def of_server(server: Server, ttl: float) -> list[Harm]:
         server.start()
 
     return [
-        Harm("server stopped for short", pause, (0.1 * ttl, 0.4 * ttl), store=True),
-        Harm("server stopped for long", pause, (1.5 * ttl, 2 * ttl), store=True),
-        Harm("server killed and restarted", crash, store=True),
+        Fault("server paused for short", pause, (0.1 * ttl, 0.4 * ttl), store=True),
+        Fault("server paused for long", pause, (1.5 * ttl, 2 * ttl), store=True),
+        Fault("server killed and restarted", crash, store=True),
     ]
 
 
-def of_proxy(proxy: Proxy, ttl: float) -> list[Harm]:
+def of_proxy(proxy: Proxy, ttl: float) -> list[Fault]:
     """Return what can happen on the way to a server."""
 
     def lasting(begin: Callable[[], None]) -> Callable[[float], None]:
@@ -134,37 +134,38 @@ def of_proxy(proxy: Proxy, ttl: float) -> list[Harm]:
             time.sleep(seconds)
 
     return [
-        Harm("connections reset", resets, (0.1 * ttl, 0.3 * ttl), store=True),
-        Harm("connections half closed", lambda _: proxy.half_close(), store=True),
-        Harm("network cut", lasting(proxy.cut), (0.2 * ttl, 1.5 * ttl), store=True),
-        Harm("network silent", lasting(proxy.silence), (0.2 * ttl, 1.5 * ttl), store=True),
-        Harm("network slow", lasting(lambda: proxy.delay(ttl / 20)), (0.5 * ttl, ttl), store=True),
+        Fault("connections reset", resets, (0.1 * ttl, 0.3 * ttl), store=True),
+        Fault("connections half closed", lambda _: proxy.half_close(), store=True),
+        Fault("network cut", lasting(proxy.cut), (0.2 * ttl, 1.5 * ttl), store=True),
+        Fault("network silent", lasting(proxy.silence), (0.2 * ttl, 1.5 * ttl), store=True),
+        Fault("network slow", lasting(lambda: proxy.delay(ttl / 20)), (0.5 * ttl, ttl), store=True),
     ]
 
 
 def rage(
-    harms: Sequence[Harm],
+    faults: Sequence[Fault],
     seconds: float,
     ttl: float,
     log: Log,
     chance: random.Random,
     enough: Callable[[], bool],
 ) -> None:
-    """Do one harm after the other: each kind once, for so many seconds, and until it was enough.
+    """Do one fault after the other: each kind once, for so many seconds, and until it was enough.
 
     In quick succession at first. Then there is more time between, some of it long enough for all to
     have recovered: whether waiters are woken in time can only be asked while the store is there.
     """
     ends = time.monotonic() + seconds
-    for number, harm in enumerate(_turns(harms, chance)):
+    for number, fault in enumerate(_turns(faults, chance)):
         over = time.monotonic() >= ends
-        if number >= len(harms) and over and enough():
+        if number >= len(faults) and over and enough():
             return
-        time.sleep(chance.uniform(0.3 * ttl, 0.6 * ttl if number < len(harms) or over else 8 * ttl))
-        with log.call("fault", "", kind=harm.kind, store=harm.store) as note:
-            note.say("ok", whom=harm.do(chance.uniform(*harm.seconds)))
+        most = 0.6 * ttl if number < len(faults) or over else 8 * ttl
+        time.sleep(chance.uniform(0.3 * ttl, most))
+        with log.call("fault", "", kind=fault.kind, store=fault.store) as note:
+            note.say("ok", whom=fault.do(chance.uniform(*fault.seconds)))
 
 
-def _turns(harms: Sequence[Harm], chance: random.Random) -> Iterator[Harm]:
+def _turns(faults: Sequence[Fault], chance: random.Random) -> Iterator[Fault]:
     while True:
-        yield from chance.sample(list(harms), len(harms))
+        yield from chance.sample(list(faults), len(faults))

@@ -1,4 +1,4 @@
-"""One run: clients, harm, quiet, and the verdict."""
+"""One run: clients, faults, quiet, and the verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .checker import Promise, Verdict, Violation, judge
 from .history import Call, Log, read
-from .nemesis import Clients, Harm, of_clients, rage
+from .nemesis import Clients, Fault, of_clients, rage
 from .resource import Resource
 
 __all__ = ["Run", "shortest"]
@@ -23,10 +23,10 @@ CLIENTS = 4
 
 
 class Run:
-    """Clients of one alias under harm, for ``seconds``; all that is drawn comes from ``seed``.
+    """Clients of one alias under faults, for ``seconds``; all that is drawn comes from ``seed``.
 
     ``within``: what their command is begun with, to have them run in another network. ``said``:
-    what an error of theirs has to say, to show that the harm was felt; it goes on until then.
+    what an error of theirs has to say, to show that the fault was felt; it goes on until then.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Run:
         seed: int,
         seconds: float,
         promise: Promise,
-        harms: Sequence[Harm] = (),
+        faults: Sequence[Fault] = (),
         environment: dict[str, str] | None = None,
         within: Sequence[str] = (),
         said: str = "",
@@ -47,7 +47,7 @@ class Run:
         self.seed = seed
         self.seconds = seconds
         self.promise = promise
-        self.harms = list(harms)
+        self.faults = list(faults)
         self.environment = os.environ | (environment or {})
         self.within = list(within)
         self.said = said
@@ -55,8 +55,8 @@ class Run:
         self.log = Log(folder, "nemesis")
         self.kinds: Counter[str] = Counter()
 
-    def carry_out(self, residue: Callable[[], Sequence[str]]) -> Verdict:
-        """Let it run, and judge it; ``residue`` says what is left in the store at the end."""
+    def carry_out(self, leak: Callable[[], Sequence[str]]) -> Verdict:
+        """Let it run, and judge it; ``leak`` says what is left in the store at the end."""
         ttl = self.promise.ttl
         with Resource(self.folder):
             words = [*self.within, sys.executable, "-m", "tests.faults.proof.nursery", self.alias]
@@ -81,10 +81,10 @@ class Run:
                 clients = Clients(spawn, self.chance)
                 for _ in range(CLIENTS):
                     clients.add()
-                harms = of_clients(clients, self.alias, ttl, self.log, self.chance)
+                faults = of_clients(clients, self.alias, ttl, self.log, self.chance)
                 try:
                     rage(
-                        [*harms, *self.harms],
+                        [*faults, *self.faults],
                         self.seconds,
                         ttl,
                         self.log,
@@ -96,13 +96,13 @@ class Run:
                     stdin.close()
                 ends = json.loads(stdout.readline())
         self._died(ends, set(clients.pids))
-        for text in self._left(residue):
-            with self.log.call("residue", text):
+        for text in self._left(leak):
+            with self.log.call("leak", text):
                 pass
         calls = read(self.folder)
         self.kinds = Counter(str(call.facts["kind"]) for call in calls if call.op == "fault")
         verdict = judge(calls, self.promise)
-        assert set(self.kinds) == {harm.kind for harm in (*harms, *self.harms)}
+        assert set(self.kinds) == {fault.kind for fault in (*faults, *self.faults)}
         return verdict
 
     def _had_effect(self) -> bool:
@@ -119,10 +119,10 @@ class Run:
                 told = error.read_text() if error.exists() else ""
                 raise ChildProcessError(f"{proc} ended with {ends[proc]}: {told}")
 
-    def _left(self, residue: Callable[[], Sequence[str]]) -> Sequence[str]:
+    def _left(self, leak: Callable[[], Sequence[str]]) -> Sequence[str]:
         """Return what is left once everything that may take a while has been done."""
         patience = time.monotonic() + self.promise.vanished + self.promise.recovery
-        while (left := residue()) and time.monotonic() < patience:
+        while (left := leak()) and time.monotonic() < patience:
             time.sleep(0.1)
         return left
 
