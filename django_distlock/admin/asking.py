@@ -125,6 +125,7 @@ class Asked:
         if name != "name":  # among equals, and it is the same from one refresh to the next
             found.sort(key=ORDERS["name"][1])
         found.sort(key=ORDERS[name][1], reverse=self.o.startswith("-"))
+        found = _together(found)
         count = max(1, -(-len(found) // per_page))
         number = min(self.p, count)
         return Page(found[(number - 1) * per_page : number * per_page], len(found), number, count)
@@ -144,6 +145,14 @@ class Asked:
             words = self.q.casefold().split()
             entries = [each for each in entries if _matches(each, words)]
         return iter(entries)
+
+
+def _together(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the holders of each lock together, where the first of them is."""
+    locks: dict[tuple[str, str], list[Entry]] = {}
+    for each in entries:
+        locks.setdefault(each.lock, []).append(each)
+    return [each for holders in locks.values() for each in holders]
 
 
 def _matches(entry: Entry, words: Sequence[str]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -101,6 +102,11 @@ class Entry:
     """Whether others than its holder can release it."""
 
     @property
+    def lock(self) -> tuple[str, str]:
+        """What the holders of one lock have in common."""
+        return self.alias, self.info.name
+
+    @property
     def key(self) -> str:
         """What names this very hold, and no later one of the same lock; it betrays no secret."""
         info = self.info
@@ -167,6 +173,21 @@ class Board:
     def row(self, entry: Entry) -> Row:
         """Return what the page shows of a lock."""
         return Row(entry, self.at, self.ttls.get(entry.alias, 0.0))
+
+    def rows(self, entries: Sequence[Entry]) -> list[Row]:
+        """Return the rows of a page; the holders of one lock are under its name."""
+        holders = Counter(each.lock for each in self.entries)
+        rows, before = [], None
+        for entry in entries:
+            row = self.row(entry)
+            row.follows = entry.lock == before
+            if (count := holders[entry.lock]) > 1 and not row.follows:
+                row.holders = ngettext("%(n)s holder", "%(n)s holders", count) % {
+                    "n": grouped(count)
+                }
+            rows.append(row)
+            before = entry.lock
+        return rows
 
 
 def gather(
@@ -241,6 +262,10 @@ class Row:
         self.technique = entry.technique
         self.releasable = entry.releasable
         self.name = shown(info.name, NAME)
+        self.follows = False
+        """Whether the row before is of the same lock, which several hold."""
+        self.holders = ""
+        """How many hold it, where several do, in the first of their rows."""
         self.mode = _mode(info)
         self.host = shown(holder.host or "?", 60)
         self.pid = holder.pid

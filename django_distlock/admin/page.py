@@ -154,7 +154,7 @@ class HeldLockAdmin(Base):
             "board": board,
             "page": page,
             "found": _found(asked, page, board),
-            "rows": [board.row(each) for each in page.entries],
+            "rows": board.rows(page.entries),
             "columns": [
                 _column(asked, name)
                 for name in COLUMNS

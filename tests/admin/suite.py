@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -170,6 +171,21 @@ class ListTests(TransactionTestCase):
             self.assertContains(page, " · shared</span>", count=1)
             detail = client.get(f"{PAGE}hold/", {"hold": keys(client.get(PAGE, {"q": "pool"}))})
             self.assertContains(detail, "Held by several")
+
+    def test_holders_of_one_lock_are_together(self) -> None:
+        """Under its name, where the first of them is, whatever is sorted by."""
+        client = boss()
+        with ExitStack() as stack:
+            for number in range(3):
+                stack.enter_context(held("catalogue", shared=True, ttl=600, left=500 - number))
+                stack.enter_context(held(f"other{number}", ttl=600, left=499.5 - number))
+            for order in ("left", "-left", "name"):
+                found = names(client, o=order)
+                first = found.index("catalogue")
+                self.assertEqual(found[first : first + 3], ["catalogue"] * 3)
+                page = client.get(PAGE, {"o": order})
+                self.assertContains(page, "3 holders", count=1)
+                self.assertContains(page, 'class="dl-follows"', count=2)
 
     def test_what_may_be_stuck_comes_first(self) -> None:
         client = boss()

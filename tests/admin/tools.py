@@ -110,12 +110,16 @@ def held(
     left: float | None = None,
     renewed: bool = True,
     metadata: dict[str, Any] | None = None,
+    shared: bool = False,
 ) -> Iterator[None]:
     """Have another process hold some locks, which have ``left`` of their ttl, or all of it."""
     backend = locks[using]
-    note = this_note(metadata, ttl=ttl, renewed=renewed)
+    note = this_note(metadata, ttl=ttl, renewed=renewed, shared=shared)
     length = ttl if left is None else left
-    claims = [Claim(name, backend.key(name), os.urandom(8).hex(), length, note) for name in names]
+    claims = [
+        Claim(name, backend.key(name), os.urandom(8).hex(), length, note, shared=shared)
+        for name in names
+    ]
     for claim in claims:
         assert isinstance(backend.try_acquire(claim, 5.0), Grant)
     try:
