@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from django_distlock.backends.row import mariadb, mysql, postgresql
-from django_distlock.backends.row.session import Session
+from django_distlock.backends.row.session import RowSession
 from tests.backends.rowlocks import on_servers, row_alias, taken
 from tests.backends.tools import Elsewhere, soon
 
@@ -23,7 +23,7 @@ def short_waits(store: str) -> Iterator[None]:
     if store == "mysql":
         limits = mysql.LIMITS.replace("lock_wait_timeout = 300", "lock_wait_timeout = 1")
         assert limits != mysql.LIMITS
-        with mock.patch.object(mysql.MySQL, "limits", limits):
+        with mock.patch.object(mysql.RowMySQL, "limits", limits):
             yield
         return
     told = [s.replace("lock_timeout = 300000", "lock_timeout = 300") for s in postgresql.SET_UP]
@@ -38,13 +38,13 @@ def test_a_wait_that_the_server_ends_begins_anew(store: str, name: str) -> None:
     alias = f"row-{store}"
     lease = taken(name, alias, ttl=20)
     sent: list[str] = []
-    send = Session.send
+    send = RowSession.send
 
-    def note(session: Session, *given: Any) -> None:
+    def note(session: RowSession, *given: Any) -> None:
         sent.append(session.owner)
         send(session, *given)
 
-    with short_waits(store), row_alias("rows", store), mock.patch.object(Session, "send", note):
+    with short_waits(store), row_alias("rows", store), mock.patch.object(RowSession, "send", note):
         waiter = Elsewhere(lambda: taken(name, "rows", wait=20)).start()
         assert soon(lambda: len(sent) >= 3, 15)
         assert len(set(sent)) == 1

@@ -16,7 +16,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.backends.consul import sequencer
-from django_distlock.backends.consul.sessions import Session, Sessions
+from django_distlock.backends.consul.sessions import ConsulSession, ConsulSessions
 from django_distlock.core.values import Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
@@ -33,12 +33,12 @@ def _never(id: str) -> object:
 )
 def test_a_session_outlasts_its_leases(ttl: float, length: float) -> None:
     """Use one session for leases of about the same ttl, with a quarter to spare."""
-    sessions = Sessions(None, {}, 10.0, time.monotonic, _never)  # type: ignore[arg-type]
+    sessions = ConsulSessions(None, {}, 10.0, time.monotonic, _never)  # type: ignore[arg-type]
     assert sessions.length(ttl) == length
 
 
 def test_a_session_is_counted_from_before_its_renewal() -> None:
-    session = Session("id", ttl=10.0, renewed=100.0)
+    session = ConsulSession("id", ttl=10.0, renewed=100.0)
     assert session.lasts(8.0, now=101.0)
     assert not session.lasts(8.0, now=102.0)
 
@@ -208,7 +208,7 @@ def test_the_sequencer_is_consuls_own(opened: Opener, server: Consul) -> None:
 
     def current(key: str) -> tuple[int, str | None]:
         (pair,) = server.ask("GET", f"/v1/kv/{key}")
-        return pair["LockIndex"], pair.get("Session")
+        return pair["LockIndex"], pair.get("ConsulSession")
 
     found = []
     for _ in range(2):

@@ -78,6 +78,18 @@ def test_the_names_of_classes_and_modules() -> None:
     assert [each for each in names if METAPHORS.fullmatch(each[1])] == []
 
 
+def test_no_two_stores_have_a_class_of_one_name() -> None:
+    """So that a name in a traceback or a search says which store it is of."""
+    names = [
+        node.name
+        for path in sorted((PACKAGE / "backends").rglob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert len(names) > 100
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 CHANGELOG, CONTRIBUTING, SECURITY = (
     Page(ROOT / f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")
 )

@@ -10,7 +10,7 @@ import pytest
 
 from django_distlock import Lease, LeaseLostError, lock
 from django_distlock.backends.etcd import protocol
-from django_distlock.backends.etcd.leases import Lent, Pool, lifetime
+from django_distlock.backends.etcd.leases import LeasePool, Lent, lifetime
 from django_distlock.core.durations import MAX_TTL
 from django_distlock.core.values import Claim
 from tests.backends.tools import elsewhere
@@ -99,7 +99,7 @@ def test_a_lease_that_lay_about_is_refreshed_or_replaced(
 
 
 def test_idle_leases_are_forgotten_when_they_have_ended() -> None:
-    pool = Pool()
+    pool = LeasePool()
     for number in range(5):
         pool.give_back(Lent(str(number), 5, 10.0 + number), now=9.0)
     assert len(pool) == 5

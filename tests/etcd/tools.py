@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 from django_distlock.backends.etcd import EtcdBackend
-from django_distlock.backends.etcd.entries import QueueEntry
+from django_distlock.backends.etcd.entries import EtcdEntry
 from django_distlock.core.values import Claim
 from django_distlock.http import Request
 from tests.claims import opening
@@ -29,7 +29,7 @@ def opener() -> AbstractContextManager[Opener]:
     return opening(EtcdBackend, _settings)
 
 
-def entry_of(backend: EtcdBackend, claim: Claim) -> QueueEntry:
+def entry_of(backend: EtcdBackend, claim: Claim) -> EtcdEntry:
     """Return what the process knows of a claim's key."""
     entry = backend._algorithm.entries.get(claim.owner)
     assert entry is not None

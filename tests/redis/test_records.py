@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from django_distlock import LockBackendError, lock
 from django_distlock.backends.redis.keys import TAGS, keys_of
 from django_distlock.backends.redis.records import (
-    Record,
+    RedisRecord,
     held_record,
     long_note,
     long_owner,
@@ -51,7 +51,7 @@ def test_the_keys_of_a_name_share_a_tag_and_all_tags_are_used() -> None:
 @given(st.binary() | st.text().map(str.encode))
 def test_what_is_no_record_of_ours_is_read_as_none(raw: bytes) -> None:
     found = read(raw)
-    assert found is None or found == Record(int(raw))
+    assert found is None or found == RedisRecord(int(raw))
 
 
 @given(st.binary(min_size=16, max_size=16).map(bytes.hex) | st.text())
@@ -109,7 +109,7 @@ def test_a_record_is_read_as_it_was_written(token: int, retention: int, name: st
     note = HolderInfo(Holder("host", 1, "MainThread", "", "shop/views.py:7 pay")).dumps()
     owner = "0123456789abcdef" * 2
     raw = held_record(token, retention * 1000, owner, words_of(name, note)).encode()
-    expected = Record(token, retention * 1000, owner, readable(name), note)
+    expected = RedisRecord(token, retention * 1000, owner, readable(name), note)
     assert read(raw) == expected
     assert read(b"+" + raw[1:]) == replace(expected, queued=True)
 

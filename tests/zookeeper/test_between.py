@@ -10,7 +10,7 @@ import pytest
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper import algorithm as algorithm_module
 from django_distlock.backends.zookeeper.algorithm import TRIES, Talk
-from django_distlock.backends.zookeeper.entries import QueueEntry
+from django_distlock.backends.zookeeper.entries import ZooKeeperEntry
 from django_distlock.core.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, refused
 from tests.servers import ZooKeeper
@@ -131,7 +131,7 @@ def test_a_node_that_bears_our_name_goes_while_it_is_looked_at(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    backend._entries.add(QueueEntry(mine, backend.facts.base, backend.clock() + 60))
+    backend._entries.add(ZooKeeperEntry(mine, backend.facts.base, backend.clock() + 60))
     node = node_of(backend, mine)
 
     def meddle(asked: list[str]) -> None:

@@ -19,7 +19,7 @@ from django_distlock import LeaseLostError, lock, locks
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper.algorithm import Talk
 from django_distlock.backends.zookeeper.answers import Batch
-from django_distlock.backends.zookeeper.entries import QueueEntry
+from django_distlock.backends.zookeeper.entries import ZooKeeperEntry
 from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.core.values import Grant, Refusal
 from django_distlock.testing.processes import Process
@@ -270,7 +270,7 @@ def test_a_node_of_a_session_that_has_ended_is_not_ours(
     mine = claim(backend, name)
     first = granted(old, mine)
     # As if our request for it had been cut off, and the session had ended since.
-    backend._entries.add(QueueEntry(mine, backend.facts.base, backend.clock() + 60))
+    backend._entries.add(ZooKeeperEntry(mine, backend.facts.base, backend.clock() + 60))
     token = granted(backend, mine)
     assert token > first
     (node,) = queue_of(backend, name)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper.algorithm import Talk
-from django_distlock.backends.zookeeper.entries import QueueEntry
+from django_distlock.backends.zookeeper.entries import ZooKeeperEntry
 from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.core.values import Claim
 from tests.claims import opening
@@ -47,7 +47,7 @@ def queue_of(backend: ZooKeeperBackend, name: str) -> list[str]:
     return [] if isinstance(answer, Exception) else sorted(answer)
 
 
-def entry_of(backend: ZooKeeperBackend, mine: Claim) -> QueueEntry:
+def entry_of(backend: ZooKeeperBackend, mine: Claim) -> ZooKeeperEntry:
     """Return a claim's place."""
     entry = backend._entries.get(mine.owner)
     assert entry is not None

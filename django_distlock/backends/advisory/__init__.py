@@ -27,7 +27,7 @@ from ..table.errors import Overdue
 from .checks import no_transactions
 from .dialect import FORCE
 from .session import AdvisorySession
-from .sessions import TICK, Sessions
+from .sessions import TICK, AdvisorySessions
 from .xact import try_in_transaction, wait_in_transaction
 
 __all__ = ["AdvisoryBackend"]
@@ -35,7 +35,7 @@ __all__ = ["AdvisoryBackend"]
 ANSWERS = 3.0  # seconds after which a holder's process is taken to be hung by a forced release
 
 
-class AdvisoryBackend(Sessions):
+class AdvisoryBackend(AdvisorySessions):
     """Advisory locks of sessions, on PostgreSQL, MariaDB and MySQL.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``, the

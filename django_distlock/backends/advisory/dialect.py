@@ -10,7 +10,7 @@ from ...core.values import Claim
 from ..row.session import Row
 from .session import AdvisorySession
 
-__all__ = ["COLUMNS", "DELETE_SESSION", "FORCE", "Dialect"]
+__all__ = ["COLUMNS", "DELETE_SESSION", "FORCE", "AdvisoryDialect"]
 
 COLUMNS: Final = "token, digest, name, owner, note, lock_key, session, acquired"
 DELETE_SESSION: Final = "DELETE FROM distlock_advisory WHERE session = %(session)s"
@@ -19,7 +19,7 @@ FORCE: Final = """UPDATE distlock_advisory SET forced = 1
  WHERE digest = %(digest)s AND owner = %(owner)s"""
 
 
-class Dialect(ABC):
+class AdvisoryDialect(ABC):
     """The statements of one database."""
 
     one: ClassVar[str]

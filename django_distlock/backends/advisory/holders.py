@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ...core.names import readable
 from ...core.threads import Mutex
 from ...core.values import Claim
-from .dialect import DELETE_SESSION, Dialect
+from .dialect import DELETE_SESSION, AdvisoryDialect
 from .session import AdvisorySession, Held
 
 __all__ = ["Holders"]
@@ -68,7 +68,7 @@ class Holders:
         """Return whether there is something to write."""
         return bool(self._new or self._gone or self._high > self._noted)
 
-    def write(self, dialect: Dialect, age: float = 0.0) -> None:
+    def write(self, dialect: AdvisoryDialect, age: float = 0.0) -> None:
         """Write the locks that are held for ``age`` seconds, and delete those that are no more.
 
         What fails is kept for the next time.

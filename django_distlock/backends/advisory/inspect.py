@@ -14,27 +14,27 @@ from ...core.names import unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
-from ..row.pool import Pool
+from ..row.pool import SessionPool
 from ..row.session import Row
 from ..row.sessions import MOST, InSessions
 from ..table.errors import state_of
 from ..table.located import moment
 from ..table.options import whole_number
 from . import checks
-from .dialect import Dialect
+from .dialect import AdvisoryDialect
 from .holders import Holders
-from .mysql import MySQL
-from .postgresql import PostgreSQL
+from .mysql import AdvisoryMySQL
+from .postgresql import AdvisoryPostgreSQL
 from .session import AdvisorySession
 
-__all__ = ["Inspection"]
+__all__ = ["AdvisoryInspection"]
 
 PAGE = 500
 UNWRITTEN = 0.5  # seconds in which another process writes of a lock that it has just taken
 NAP = 0.02
 
 
-class Inspection(InSessions[AdvisorySession]):
+class AdvisoryInspection(InSessions[AdvisorySession]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "advisory"
@@ -49,19 +49,19 @@ class Inspection(InSessions[AdvisorySession]):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         most, idle = self.opts.get("CONNECTIONS", 20), self.opts.get("IDLE", 4)
-        self._pool = Pool(self.database, most, idle, AdvisorySession)
+        self._pool = SessionPool(self.database, most, idle, AdvisorySession)
         self._holders = Holders(self._look)
-        self._chosen: Dialect | None = None
+        self._chosen: AdvisoryDialect | None = None
         self.supports_shared = connections[self.database].vendor == "postgresql"
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> AdvisoryDialect:
         """The database's words."""
         if self._chosen is None:
             vendor = connections[self.database].vendor
             if vendor not in ("postgresql", "mysql"):
                 raise InvalidLockBackendError(checks.refusal(self.alias, self.database))
-            self._chosen = PostgreSQL() if vendor == "postgresql" else MySQL()
+            self._chosen = AdvisoryPostgreSQL() if vendor == "postgresql" else AdvisoryMySQL()
         return self._chosen
 
     def inspect(self, name: str) -> LockInfo | None:

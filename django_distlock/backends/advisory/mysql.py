@@ -24,10 +24,10 @@ from ..row.dialect import LONGEST_WAIT
 from ..row.session import Row
 from ..table.errors import Outrun, Overdue
 from ..table.sql import MY_NOTE, MY_NOW
-from .dialect import COLUMNS, Dialect
+from .dialect import COLUMNS, AdvisoryDialect
 from .session import AdvisorySession
 
-__all__ = ["MySQL"]
+__all__ = ["AdvisoryMySQL"]
 
 # The counter's low 56 bits: above them is the server's id.
 _COUNTER: Final = f"CAST(UUID_SHORT() & {2**56 - 1} AS SIGNED)"
@@ -66,7 +66,7 @@ TIDY: Final = f"""DELETE FROM distlock_advisory
  WHERE acquired < {MY_NOW} - 60000000 AND NOT COALESCE({_LIVE}, FALSE)"""
 
 
-class MySQL(Dialect):
+class AdvisoryMySQL(AdvisoryDialect):
     """The words of MySQL, and of MariaDB."""
 
     one = HOLDER

@@ -21,10 +21,10 @@ from ..row.session import Row
 from ..table.connection import is_direct
 from ..table.sql import PG_NOW
 from . import checks
-from .dialect import COLUMNS, Dialect
+from .dialect import COLUMNS, AdvisoryDialect
 from .session import AdvisorySession
 
-__all__ = ["TOKEN", "PostgreSQL", "lock_of"]
+__all__ = ["TOKEN", "AdvisoryPostgreSQL", "lock_of"]
 
 _LONGEST_LIMIT: Final = 2_147_483_647
 SET_UP: Final = (
@@ -99,7 +99,7 @@ def lock_of(key: str) -> int:
     return int.from_bytes(bytes.fromhex(key[:16]), "big", signed=True)
 
 
-class PostgreSQL(Dialect):
+class AdvisoryPostgreSQL(AdvisoryDialect):
     """PostgreSQL's words."""
 
     one = HOLDER

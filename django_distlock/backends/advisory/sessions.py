@@ -19,10 +19,10 @@ from ..row.pool import IDLE
 from ..row.session import Ended
 from ..table.connection import is_testing
 from ..table.errors import Overdue
-from .inspect import Inspection
+from .inspect import AdvisoryInspection
 from .session import AdvisorySession, Held
 
-__all__ = ["SHARED", "TICK", "Sessions"]
+__all__ = ["SHARED", "TICK", "AdvisorySessions"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ SOON = 0.03  # seconds after which a grant is written for others to see
 SLICE = 0.25  # seconds that an answer is waited for at first, with the session kept
 
 
-class Sessions(Inspection):
+class AdvisorySessions(AdvisoryInspection):
     """The half of the backend that keeps the sessions, and what each of them holds."""
 
     def __init__(self, alias: str, conf: AliasConf) -> None:

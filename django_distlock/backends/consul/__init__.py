@@ -17,12 +17,12 @@ from ...exceptions import UnsupportedOperationError
 from ...http import Ask, Http, HttpError, Request, require_httptools
 from ..flows import FlowBackend
 from . import checks, errors, inspect, options
-from .algorithm import Algorithm
+from .algorithm import ConsulAlgorithm
 from .api import Api, ConsulError, Step, Talk
 from .holds import Ways
 from .liveness import Liveness
 from .records import folder
-from .sessions import Sessions
+from .sessions import ConsulSessions
 
 __all__ = ["ConsulBackend", "Sequencer", "sequencer"]
 
@@ -75,7 +75,7 @@ class ConsulBackend(FlowBackend):
         )
         self._folder = folder(self.opts.get("ROOT", "distlock"), conf.prefix)
         self._api = Api(self.opts.get("DATACENTER", ""))
-        self._sessions = Sessions(
+        self._sessions = ConsulSessions(
             self._api,
             options.session_body(self.opts),
             self.opts.get("SESSION_TTL_MIN", options.LEAST_SESSION),
@@ -84,7 +84,7 @@ class ConsulBackend(FlowBackend):
         )
         ways = Ways(keeps=self.opts.get("BEHAVIOR") == "release")
         liveness = Liveness(self.clock)
-        self._algorithm = Algorithm(
+        self._algorithm = ConsulAlgorithm(
             self._api, self._folder, ways, self._sessions, liveness, self.clock
         )
 

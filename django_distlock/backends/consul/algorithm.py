@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
 from .api import MOST_OPS, Api, Op, Talk, Txn, op
-from .holds import Hold, QueueEntry, Ways, chunks
+from .holds import ConsulEntry, Hold, Ways, chunks
 from .liveness import Liveness
 from .queue import Queue
-from .records import Paths, Record, stands_for
-from .sessions import Sessions
+from .records import ConsulRecord, Paths, stands_for
+from .sessions import ConsulSessions
 
-__all__ = ["Algorithm"]
+__all__ = ["ConsulAlgorithm"]
 
 TRIES = 5
 """How often it is read again when others came between."""
 
 
-class Algorithm:
+class ConsulAlgorithm:
     """The leases of one backend."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Algorithm:
         api: Api,
         start: str,
         ways: Ways,
-        sessions: Sessions,
+        sessions: ConsulSessions,
         liveness: Liveness,
         clock: Clock,
     ) -> None:
@@ -103,7 +103,7 @@ class Algorithm:
         return Refusal(queue=entry is not None)
 
     def _lock(
-        self, claim: Claim, paths: Paths, before: Sequence[Op], entry: QueueEntry | None
+        self, claim: Claim, paths: Paths, before: Sequence[Op], entry: ConsulEntry | None
     ) -> Talk[Grant | Txn]:
         """Lock the key if all is so that has to be ``before``; with a new session if ours died."""
         record = self.ways.first_record(claim)
@@ -167,7 +167,7 @@ class Algorithm:
     def renew_many(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
         """Renew several, as many as fit into one transaction each."""
         ours: dict[str, bool] = {}
-        batch: list[tuple[Claim, Hold, Record, list[Op]]] = []
+        batch: list[tuple[Claim, Hold, ConsulRecord, list[Op]]] = []
         for claim in claims:
             hold = self.holds.get(claim.owner)
             alive = None
@@ -191,7 +191,7 @@ class Algorithm:
         return [ours[claim.owner] for claim in claims]
 
     def _renewed(
-        self, claim: Claim, hold: Hold, txn: Txn, record: Record, session: str, asked: float
+        self, claim: Claim, hold: Hold, txn: Txn, record: ConsulRecord, session: str, asked: float
     ) -> None:
         pair = next(each for each in reversed(txn.pairs) if each.key == hold.paths.lock)
         hold.index, hold.lock_index = pair.index, pair.lock_index

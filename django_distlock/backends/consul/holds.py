@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from ...core.threads import Event
 from ...core.values import Claim
 from .api import Op, Txn, op
-from .records import Paths, Record, entry_of
-from .sessions import Session
+from .records import ConsulRecord, Paths, entry_of
+from .sessions import ConsulSession
 
-__all__ = ["Hold", "QueueEntry", "Ways", "chunks", "now_ms"]
+__all__ = ["ConsulEntry", "Hold", "Ways", "chunks", "now_ms"]
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Hold:
     index: int
     token: int
     lock_index: int
-    record: Record
+    record: ConsulRecord
     until: float
     """When it is over by our clock, counted from before the request."""
     doubtful: bool = False
@@ -35,7 +35,7 @@ class Hold:
 
 
 @dataclass(slots=True)
-class QueueEntry:
+class ConsulEntry:
     """A queue entry."""
 
     key: str
@@ -78,15 +78,15 @@ class Ways:
 
     keeps: bool
 
-    def first_record(self, claim: Claim) -> Record:
+    def first_record(self, claim: Claim) -> ConsulRecord:
         """Return the record of a grant."""
         now = now_ms()
-        return Record(claim.owner, 0, claim.ttl, now, now, None, claim.name, claim.note)
+        return ConsulRecord(claim.owner, 0, claim.ttl, now, now, None, claim.name, claim.note)
 
-    def next_record(self, claim: Claim, hold: Hold) -> Record:
+    def next_record(self, claim: Claim, hold: Hold) -> ConsulRecord:
         """Return the record of a renewal, which shows by its beat that the holder lives."""
         old = hold.record
-        return Record(
+        return ConsulRecord(
             owner=claim.owner,
             beat=old.beat + 1,
             ttl=claim.ttl,
@@ -97,7 +97,7 @@ class Ways:
             note=claim.note or old.note,
         )
 
-    def attempt(self, paths: Paths, entry: QueueEntry | None, *, new: bool = False) -> list[Op]:
+    def attempt(self, paths: Paths, entry: ConsulEntry | None, *, new: bool = False) -> list[Op]:
         """Return what has to be so for a lock to be taken that was not read.
 
         Where keys are kept, most are there; a ``new`` one is not.
@@ -120,7 +120,7 @@ class Ways:
             return [check, op("unlock", lock, session=hold.session, value=b"%d" % now_ms())]
         return [check, op("delete", lock)]
 
-    def renew(self, hold: Hold, record: Record, session: str) -> list[Op]:
+    def renew(self, hold: Hold, record: ConsulRecord, session: str) -> list[Op]:
         """Return what writes a renewal, moving the lock to another session where that differs."""
         lock = hold.paths.lock
         ops = [op("check-index", lock, index=hold.index)]
@@ -129,7 +129,7 @@ class Ways:
         # "cas" would do for the value, but sets the LockIndex to 0.
         return [*ops, op("lock", lock, session=session, value=record.dumps())]
 
-    def join(self, paths: Paths, claim: Claim, session: Session) -> tuple[str, list[Op]]:
+    def join(self, paths: Paths, claim: Claim, session: ConsulSession) -> tuple[str, list[Op]]:
         """Return a new entry's key, and what joins the queue and shows all that there is."""
         key = entry_of(paths, claim.owner, session.id)
         ops = [

@@ -17,10 +17,10 @@ from ...core.values import Claim, Refusal
 from ...http import Request
 from ..flows import Standby
 from .api import Api, ConsulError, Op, Talk, ask, index_of, op, pairs_of
-from .holds import Hold, QueueEntry, Ways, mark
+from .holds import ConsulEntry, Hold, Ways, mark
 from .liveness import Liveness
-from .records import KeyValue, Paths, Record, State, stands_for, state_of
-from .sessions import Sessions
+from .records import ConsulRecord, KeyValue, Paths, State, stands_for, state_of
+from .sessions import ConsulSessions
 
 __all__ = ["Queue"]
 
@@ -36,7 +36,7 @@ class Queue:
     """The queue entries of one backend."""
 
     def __init__(
-        self, api: Api, ways: Ways, sessions: Sessions, liveness: Liveness, clock: Clock
+        self, api: Api, ways: Ways, sessions: ConsulSessions, liveness: Liveness, clock: Clock
     ) -> None:
         self.api = api
         self.ways = ways
@@ -48,7 +48,7 @@ class Queue:
 
     def forget_parent(self) -> None:
         """Begin without entries, which in a forked child are the parent's."""
-        self.entries: dict[str, QueueEntry] = {}
+        self.entries: dict[str, ConsulEntry] = {}
         # Of each lock, the entries of this process in the queue's order, with their owners.
         self._standing: dict[str, list[tuple[int, str]]] = {}
         self._mutex = Mutex()
@@ -65,20 +65,20 @@ class Queue:
 
     # -- the entries of this process ---------------------------------------------------------------
 
-    def stand(self, claim: Claim, entry: QueueEntry) -> None:
+    def stand(self, claim: Claim, entry: ConsulEntry) -> None:
         """Note an entry of this process."""
         with self._mutex:
             self.entries[claim.owner] = entry
             insort(self._standing.setdefault(claim.key, []), (entry.created, claim.owner))
 
-    def drop(self, claim: Claim) -> QueueEntry | None:
+    def drop(self, claim: Claim) -> ConsulEntry | None:
         """Forget an entry, and call the next one of this process; return it if there was one."""
         entry = self.entries.pop(claim.owner, None)
         if entry is not None and (first := self._first(claim.key)) is not None:
             first.called.set()
         return entry
 
-    def _first(self, key: str) -> QueueEntry | None:
+    def _first(self, key: str) -> ConsulEntry | None:
         """Return the first entry of this process in the queue of a lock."""
         with self._mutex:
             standing = self._standing.get(key, [])
@@ -90,13 +90,13 @@ class Queue:
             self._standing.pop(key, None)
             return None
 
-    def is_waiting(self, entry: QueueEntry) -> bool:
+    def is_waiting(self, entry: ConsulEntry) -> bool:
         """Return whether there is nothing to read yet: others are before it, and none has gone."""
         return not entry.ready and bool(entry.ahead) and self.clock() < entry.look
 
     # -- join and leave ----------------------------------------------------------------------------
 
-    def join(self, claim: Claim, paths: Paths) -> Talk[tuple[QueueEntry, State]]:
+    def join(self, claim: Claim, paths: Paths) -> Talk[tuple[ConsulEntry, State]]:
         """Join the queue, and see all that there is."""
         again = True
         while True:
@@ -105,7 +105,7 @@ class Queue:
             txn = yield from self.api.transact(ops)
             if txn.done:
                 own = next(each for each in txn.pairs if each.key == key)
-                entry = QueueEntry(key, session.id, own.created, 1)
+                entry = ConsulEntry(key, session.id, own.created, 1)
                 self.stand(claim, entry)
                 state = state_of(paths, txn.pairs[2:], own.index)
                 self.see(entry, state)
@@ -115,7 +115,7 @@ class Queue:
             self.sessions.forget(session.id)
             again = False
 
-    def see(self, entry: QueueEntry, state: State) -> None:
+    def see(self, entry: ConsulEntry, state: State) -> None:
         """Note which entries are ahead of an entry."""
         keys = [each.key for each in state.queue]
         entry.ahead = keys[: keys.index(entry.key)] if entry.key in keys else keys
@@ -181,7 +181,7 @@ class Queue:
         return record.ttl - self.liveness.age(key[:40], (record.owner, record.beat, record.since))
 
     def plan(
-        self, claim: Claim, paths: Paths, state: State, entry: QueueEntry | None
+        self, claim: Claim, paths: Paths, state: State, entry: ConsulEntry | None
     ) -> list[Op] | Refusal | None:
         """Return what takes the lock as it was seen; a refusal; None when it is ours already."""
         lock, record = state.lock, state.record
@@ -221,7 +221,7 @@ class Queue:
         # Nobody is in the queue any more.
         return [*ops, op("delete-cas", paths.mark, index=state.mark.index)]
 
-    def _is_dead(self, each: KeyValue, state: State, record: Record | None) -> bool:
+    def _is_dead(self, each: KeyValue, state: State, record: ConsulRecord | None) -> bool:
         """Return whether an entry has no session, or is that of a holder whose time is over."""
         expired = state.held and record is not None and stands_for(each.key, record.owner)
         return not each.session or expired

@@ -15,9 +15,9 @@ from urllib.parse import quote
 from ...core.names import readable
 
 __all__ = [
+    "ConsulRecord",
     "KeyValue",
     "Paths",
-    "Record",
     "State",
     "entry_of",
     "folder",
@@ -69,7 +69,7 @@ def folder(root: str, prefix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ConsulRecord:
     """The value of a lock's key."""
 
     owner: str
@@ -101,7 +101,7 @@ class Record:
         return PACKED + zlib.compress((head + times + words).encode("ascii"), 1)
 
     @classmethod
-    def loads(cls, raw: bytes | None) -> Record | None:
+    def loads(cls, raw: bytes | None) -> ConsulRecord | None:
         """Read a record; None when it is none of ours."""
         try:
             if raw is not None and raw.startswith(PACKED):
@@ -147,7 +147,7 @@ def pair_of(raw: Any) -> KeyValue:
     return KeyValue(
         key=raw["Key"],
         value=base64.b64decode(raw.get("Value") or ""),
-        session=raw.get("Session") or "",
+        session=raw.get("ConsulSession") or "",
         created=raw["CreateIndex"],
         index=raw["ModifyIndex"],
         lock_index=raw["LockIndex"],
@@ -159,7 +159,7 @@ class State:
     """All keys in Consul of one name."""
 
     lock: KeyValue | None
-    record: Record | None
+    record: ConsulRecord | None
     mark: KeyValue | None
     queue: Sequence[KeyValue]
     """The waiters, in the order in which they came; the holder may be the first of them."""
@@ -201,7 +201,7 @@ def state_of(paths: Paths, pairs: Iterable[KeyValue], index: int = 1) -> State:
         elif each.key.startswith(paths.queue):
             queue.append(each)
     queue.sort(key=lambda each: (each.created, each.key))
-    record = None if lock is None else Record.loads(lock.value)
+    record = None if lock is None else ConsulRecord.loads(lock.value)
     return State(lock, record, mark, queue, index)
 
 

@@ -13,7 +13,7 @@ from ...core.clock import Clock
 from ...http import HttpError, Request
 from .api import Api, ConsulError, Talk, ask, checked
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["ConsulSession", "ConsulSessions"]
 
 STEPS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 SPARE: Final = 1.25  # a session outlives a new lease by this, so that not each one has to renew it
@@ -22,7 +22,7 @@ LONGEST: Final = 86_400.0
 
 
 @dataclass(slots=True)
-class Session:
+class ConsulSession:
     """A session of this process."""
 
     id: str
@@ -35,7 +35,7 @@ class Session:
         return self.renewed + self.ttl >= now + seconds * 1.01 + 0.05
 
 
-class Sessions:
+class ConsulSessions:
     """The sessions of one backend, one for all leases of about the same ttl.
 
     A session is renewed when it is needed and about to end, by whoever needs it. What it holds of
@@ -57,7 +57,7 @@ class Sessions:
         self._least = least
         self._clock = clock
         self._reap = reap
-        self._by_ttl: dict[float, Session] = {}
+        self._by_ttl: dict[float, ConsulSession] = {}
 
     def _begin(self) -> None:
         # By its name a session is known to be ours whose making was not answered.
@@ -71,7 +71,7 @@ class Sessions:
         fitting = (step * scale for scale in (power, power * 10) for step in STEPS)
         return min(LONGEST, next(each for each in fitting if each >= wanted - 1e-9))
 
-    def for_ttl(self, ttl: float) -> Talk[Session]:
+    def for_ttl(self, ttl: float) -> Talk[ConsulSession]:
         """Return a session that outlives a lease of ``ttl`` seconds that begins now."""
         length = self.length(ttl)
         session = self._by_ttl.get(length)
@@ -116,7 +116,7 @@ class Sessions:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _make(self, length: float) -> Talk[Session]:
+    def _make(self, length: float) -> Talk[ConsulSession]:
         asked = self._clock()
         body = self._body | {"TTL": f"{length:g}s"}
         request = Request("PUT", self._api.target("/v1/session/create"), json.dumps(body).encode())
@@ -126,7 +126,7 @@ class Sessions:
         finally:
             self._doubtful = self._doubtful or bool(doubts)
             self._to_sweep = self._to_sweep or bool(doubts)
-        session = Session(json.loads(answer.body)["ID"], length, asked)
+        session = ConsulSession(json.loads(answer.body)["ID"], length, asked)
         kept = self._by_ttl.setdefault(length, session)
         if kept is not session:  # another was faster
             yield from self._destroy(session.id)
@@ -146,7 +146,7 @@ class Sessions:
             if each["Name"] == self._body["Name"] and each["ID"] not in ours:
                 yield from self._destroy(each["ID"])
 
-    def _renew(self, session: Session) -> Talk[bool]:
+    def _renew(self, session: ConsulSession) -> Talk[bool]:
         yield from self._reap(session.id)
         asked = self._clock()
         request = Request("PUT", self._api.target(f"/v1/session/renew/{session.id}"))

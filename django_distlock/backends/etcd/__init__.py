@@ -15,9 +15,9 @@ from ...core.values import Claim, Grant, LockInfo, Refusal
 from ...http import Http, HttpError, require_httptools
 from ..flows import FlowBackend, Operation
 from . import checks, errors, inspect, options
-from .algorithm import BATCH, Algorithm
-from .client import Client
-from .entries import QueueEntry
+from .algorithm import BATCH, EtcdAlgorithm
+from .client import EtcdClient
+from .entries import EtcdEntry
 from .errors import EtcdError
 from .leases import lifetime
 from .protocol import Question
@@ -54,10 +54,10 @@ class EtcdBackend(FlowBackend):
         self.located = options.locate(alias, conf, self.opts)
         servers = self.located.endpoints
         http = Http(servers, tls=self.located.tls, waiting=WAITING)
-        self._client = Client(
+        self._client = EtcdClient(
             http, servers, self.opts.get("USER", ""), self.opts.get("PASSWORD", "")
         )
-        self._algorithm = Algorithm(self.located.root, lambda: self.clock())
+        self._algorithm = EtcdAlgorithm(self.located.root, lambda: self.clock())
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class EtcdBackend(FlowBackend):
         patience = self.command_timeout if left is None else self._patience(left)
         return (yield from wait_turn(self._client, entry, lambda: ends - self.clock(), patience))
 
-    def _until(self, claim: Claim, entry: QueueEntry, limit: float) -> float:
+    def _until(self, claim: Claim, entry: EtcdEntry, limit: float) -> float:
         """Return until when to wait: no longer than the lease has a whole ttl before it."""
         now = self.clock()
         spare = entry.lease.until - claim.ttl - now

@@ -20,18 +20,18 @@ from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
 from . import protocol
 from .client import Operation, Said
-from .entries import QueueEntries, QueueEntry
+from .entries import EtcdEntries, EtcdEntry
 from .errors import EtcdError, NoSuchLeaseError
-from .leases import Lent, Pool, lifetime
-from .protocol import Key, Keys, Record, contenders, holders, in_queue, in_the_way, key_of
+from .leases import LeasePool, Lent, lifetime
+from .protocol import EtcdKeys, EtcdRecord, Key, contenders, holders, in_queue, in_the_way, key_of
 
-__all__ = ["BATCH", "Algorithm"]
+__all__ = ["BATCH", "EtcdAlgorithm"]
 
 BATCH = 60
 """Claims that are renewed together: etcd takes 128 questions in one transaction."""
 
 
-class Algorithm:
+class EtcdAlgorithm:
     """The steps of one alias, and what this process knows of its entries."""
 
     def __init__(self, root: str, clock: Clock) -> None:
@@ -41,10 +41,10 @@ class Algorithm:
 
     def begin_anew(self) -> None:
         """Forget the leases and entries: those of the parent, in a forked child."""
-        self.pool = Pool()
-        self.entries = QueueEntries()
+        self.pool = LeasePool()
+        self.entries = EtcdEntries()
 
-    def _known_here(self, claim: Claim) -> QueueEntry | None:
+    def _known_here(self, claim: Claim) -> EtcdEntry | None:
         return self.entries.get(claim.owner)
 
     # -- acquire -----------------------------------------------------------------------------------
@@ -66,17 +66,17 @@ class Algorithm:
         raise EtcdError("the lease that the lock hangs on ends again and again")
 
     def _put(
-        self, claim: Claim, entry: QueueEntry | None, *, wait: bool
-    ) -> Operation[tuple[QueueEntry, Refusal | None]]:
+        self, claim: Claim, entry: EtcdEntry | None, *, wait: bool
+    ) -> Operation[tuple[EtcdEntry, Refusal | None]]:
         """Put the claim's key; the entry is granted, or refused, or has to read again."""
         if entry is None:
             lease = yield from self._lend(claim.ttl)
-            new = QueueEntry(Keys.of(self.root, claim), lease, claim.shared, claim.limit)
+            new = EtcdEntry(EtcdKeys.of(self.root, claim), lease, claim.shared, claim.limit)
             entry = self.entries.add(claim.owner, new, self._clock())
         elif not self._has_whole(entry.lease, claim.ttl):
             entry.lease = yield from self._lend(claim.ttl)
         hoped = 0 if claim.limit else None
-        value = protocol.base64(Record.of(claim, hoped).dumps())
+        value = protocol.base64(EtcdRecord.of(claim, hoped).dumps())
         joins = wait or not claim.is_exclusive
         if joins:
             limit = 2 if claim.is_exclusive else 0
@@ -124,7 +124,7 @@ class Algorithm:
         other = first[0].limit if first and first[0].limit else None
         return entry, Refusal(note=_note(first[0]) if first else "", other_limit=other)
 
-    def _look(self, claim: Claim, entry: QueueEntry) -> Operation[Refusal | None]:
+    def _look(self, claim: Claim, entry: EtcdEntry) -> Operation[Refusal | None]:
         """Look whether it is the claim's turn."""
         # Asked again by the holder, or a while has passed in the queue.
         old = entry.granted or not self._has_whole(entry.lease, claim.ttl)
@@ -145,7 +145,7 @@ class Algorithm:
         yield from self._assure(claim, entry, said)
         return None
 
-    def _look_for_slot(self, claim: Claim, entry: QueueEntry) -> Operation[Refusal | None]:
+    def _look_for_slot(self, claim: Claim, entry: EtcdEntry) -> Operation[Refusal | None]:
         """Look whether fewer than the limit are ahead, and take a slot that is free."""
         while True:
             said = yield protocol.page(entry.keys.first, entry.keys.end, 0)
@@ -165,7 +165,7 @@ class Algorithm:
                 return None
             taken = {key.slot for key in holders(queue) if key is not own}
             slot = next(slot for slot in range(claim.limit) if slot not in taken)
-            value = protocol.base64(Record.of(claim, slot).dumps())
+            value = protocol.base64(EtcdRecord.of(claim, slot).dumps())
             revision = int(said["header"]["revision"])
             said = yield protocol.settle(entry.keys, entry.created, value, revision)
             if said.get("succeeded"):
@@ -173,7 +173,7 @@ class Algorithm:
                 yield from self._assure(claim, entry, said)
                 return None
 
-    def _seen(self, entries: Sequence[QueueEntry], *, first: bool = False) -> Operation[Said]:
+    def _seen(self, entries: Sequence[EtcdEntry], *, first: bool = False) -> Operation[Said]:
         """Ask for our keys and the key before each; for all of them if that one has no lease.
 
         And for all of them where several may hold the lock, as those do not block each other.
@@ -187,7 +187,7 @@ class Algorithm:
             said = yield protocol.look(asked, first=first, limit=0)
         return said
 
-    def _assure(self, claim: Claim, entry: QueueEntry, said: Said) -> Operation[None]:
+    def _assure(self, claim: Claim, entry: EtcdEntry, said: Said) -> Operation[None]:
         """See that a key that is the first of its queue has a whole ttl before it; it is granted.
 
         A lease that a leader refreshed who was none any more ends when the new one has it in mind.
@@ -203,13 +203,13 @@ class Algorithm:
         entry.ahead = ""
         entry.stop_watching()
 
-    def _gone(self, entry: QueueEntry) -> None:
+    def _gone(self, entry: EtcdEntry) -> None:
         """Note that a key of ours is not there any more."""
         entry.created, entry.granted, entry.ahead = 0, False, ""
         entry.slot, entry.token = None, 0
         entry.stop_watching()
 
-    def _found(self, entry: QueueEntry, own: Key) -> None:
+    def _found(self, entry: EtcdEntry, own: Key) -> None:
         """Note a key of the claim's that is there, we do not know since when."""
         entry.created = own.created
         if own.lease != entry.lease.id:
@@ -256,7 +256,7 @@ class Algorithm:
             living.append(given > 0)
         return living
 
-    def _part(self, claim: Claim, entry: QueueEntry) -> Operation[None]:
+    def _part(self, claim: Claim, entry: EtcdEntry) -> Operation[None]:
         """Forget an entry whose key is not there any more, and part with its lease."""
         if entry.unsure:
             # A request of ours may be on its way still: without the lease it does nothing.
@@ -287,31 +287,31 @@ class Algorithm:
                 self.entries.drop(claim.owner, entry)
         return [id(entry) in ours for entry in entries]
 
-    def _share(self, claim: Claim, entry: QueueEntry) -> Operation[None]:
+    def _share(self, claim: Claim, entry: EtcdEntry) -> Operation[None]:
         """Have a lock that was held alone be shared; the waiters that share it try soon."""
-        value = protocol.base64(Record.of(claim).dumps())
+        value = protocol.base64(EtcdRecord.of(claim).dumps())
         said = yield protocol.share(entry.keys.own, entry.created, value)
         if said.get("succeeded"):
             entry.shared = True
         else:
             self._gone(entry)
 
-    def _known(self, claims: Sequence[Claim]) -> Operation[list[QueueEntry | None]]:
+    def _known(self, claims: Sequence[Claim]) -> Operation[list[EtcdEntry | None]]:
         """Return the entry of each claim; those made by other processes are looked for."""
         entries = [self._known_here(claim) for claim in claims]
         unknown = [number for number, entry in enumerate(entries) if entry is None]
         if unknown:
-            keys = [Keys.of(self.root, claims[number]) for number in unknown]
+            keys = [EtcdKeys.of(self.root, claims[number]) for number in unknown]
             said = yield protocol.exists([each.own for each in keys])
             for number, each, part in zip(unknown, keys, said["responses"], strict=True):
                 if own := key_of(part["response_range"]):
                     lent, claim = Lent(own[0].lease, 0, 0.0, ours=False), claims[number]
-                    entry = QueueEntry(each, lent, claim.shared, claim.limit, own[0].created)
+                    entry = EtcdEntry(each, lent, claim.shared, claim.limit, own[0].created)
                     entries[number] = entry
                     self.entries.add(claims[number].owner, entry, self._clock())
         return entries
 
-    def _fit(self, claim: Claim, entry: QueueEntry) -> Operation[bool]:
+    def _fit(self, claim: Claim, entry: EtcdEntry) -> Operation[bool]:
         """Hang the key on a lease of the claim's ttl if it hangs on another one."""
         if not entry.created:
             return False
@@ -346,7 +346,7 @@ class Algorithm:
         self.pool.give_back(old, self._clock())
         return True
 
-    def _renewed(self, entries: Sequence[QueueEntry]) -> Operation[list[bool]]:
+    def _renewed(self, entries: Sequence[EtcdEntry]) -> Operation[list[bool]]:
         """Refresh the leases, then see that the keys are there, and that no other is ahead.
 
         In this order: the key that is still the first by then has a refreshed lease. And in one
@@ -377,7 +377,7 @@ class Algorithm:
             answers.append(entry.granted)
         return answers
 
-    def _has_moved(self, entry: QueueEntry, own: dict[str, Any]) -> bool:
+    def _has_moved(self, entry: EtcdEntry, own: dict[str, Any]) -> bool:
         """Return whether another process has hung the key on a lease of its own; follow it."""
         if not _is_there(own, entry) or key_of(own)[0].lease == entry.lease.id:
             return False
@@ -390,7 +390,7 @@ class Algorithm:
         """Remove the claim's key; return whether it was the first of its queue."""
         entry = self._known_here(claim)
         if entry is None:
-            keys = Keys.of(self.root, claim)
+            keys = EtcdKeys.of(self.root, claim)
             said = yield protocol.withdraw(keys)
             return (yield from _was_holder(said, keys, several=not claim.is_exclusive))
         if entry.granted and not entry.unsure:
@@ -414,16 +414,16 @@ def _note(key: Key) -> str:
     return record.note if (record := key.record) else ""
 
 
-def _is_there(own: dict[str, Any], entry: QueueEntry) -> bool:
+def _is_there(own: dict[str, Any], entry: EtcdEntry) -> bool:
     found = key_of(own)
     return bool(found) and found[0].created == entry.created
 
 
-def _is(key: Key, entry: QueueEntry) -> bool:
+def _is(key: Key, entry: EtcdEntry) -> bool:
     return key.created == entry.created and key.key == entry.keys.own
 
 
-def _was_holder(said: Said, keys: Keys, *, several: bool) -> Operation[bool]:
+def _was_holder(said: Said, keys: EtcdKeys, *, several: bool) -> Operation[bool]:
     """Tell by the answer to a withdrawal whether it took the lock away."""
     queue, removed = said["responses"]
     first = key_of(queue["response_range"])

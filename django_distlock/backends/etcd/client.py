@@ -19,7 +19,7 @@ from ..flows import Rest
 from .errors import EtcdError, error_of, is_error
 from .protocol import Question
 
-__all__ = ["Client", "Operation", "Said"]
+__all__ = ["EtcdClient", "Operation", "Said"]
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _PROBE: Final = Request("POST", "/v3/kv/range", b'{"key":"AA==","count_only":tru
 """A question that every server in touch with a leader answers: that one is asked first then."""
 
 
-class Client:
+class EtcdClient:
     """Carries operations out."""
 
     def __init__(

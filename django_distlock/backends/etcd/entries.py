@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from ...core.threads import Mutex
 from ...http import AsyncStream, Stream
 from .leases import Lent
-from .protocol import Key, Keys
+from .protocol import EtcdKeys, Key
 
-__all__ = ["QueueEntries", "QueueEntry"]
+__all__ = ["EtcdEntries", "EtcdEntry"]
 
 
 @dataclass(slots=True, eq=False)
-class QueueEntry:
+class EtcdEntry:
     """A claim's key in etcd, the lease it hangs on, and the entry ahead of it."""
 
-    keys: Keys
+    keys: EtcdKeys
     lease: Lent
     shared: bool = False
     """Whether others that share the lock may hold it, too."""
@@ -77,18 +77,18 @@ def _running() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class QueueEntries:
+class EtcdEntries:
     """All entries, by the owner of the claim."""
 
     def __init__(self) -> None:
-        self._all: dict[str, QueueEntry] = {}
+        self._all: dict[str, EtcdEntry] = {}
         self._mutex = Mutex()
         self._bound = 256
 
-    def get(self, owner: str) -> QueueEntry | None:
+    def get(self, owner: str) -> EtcdEntry | None:
         return self._all.get(owner)
 
-    def add(self, owner: str, entry: QueueEntry, now: float) -> QueueEntry:
+    def add(self, owner: str, entry: EtcdEntry, now: float) -> EtcdEntry:
         """Note an entry; now and then those are forgotten that ended without a release."""
         with self._mutex:
             if len(self._all) >= self._bound:
@@ -97,7 +97,7 @@ class QueueEntries:
             self._all[owner] = entry
         return entry
 
-    def drop(self, owner: str, entry: QueueEntry) -> bool:
+    def drop(self, owner: str, entry: EtcdEntry) -> bool:
         """Forget an entry; return whether it was this one, and not forgotten before."""
         with self._mutex:
             known = self._all.get(owner) is entry

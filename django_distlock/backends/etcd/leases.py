@@ -23,7 +23,7 @@ from . import protocol
 from .client import Operation
 from .errors import NoSuchLeaseError
 
-__all__ = ["Lent", "Pool", "lifetime"]
+__all__ = ["LeasePool", "Lent", "lifetime"]
 
 MARGIN, MOST = 0.25, 5.0
 DRIFT = 0.01  # of a lease: clocks run at different speeds
@@ -54,7 +54,7 @@ class Lent:
         self.term = term
 
 
-class Pool:
+class LeasePool:
     """The leases of this process that no claim uses, and how short the server makes them."""
 
     def __init__(self) -> None:

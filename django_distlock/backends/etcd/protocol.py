@@ -18,10 +18,10 @@ from ...core.names import readable, unreadable
 from ...core.values import Claim
 
 __all__ = [
+    "EtcdKeys",
+    "EtcdRecord",
     "Key",
-    "Keys",
     "Question",
-    "Record",
     "base64",
     "contenders",
     "exists",
@@ -81,7 +81,7 @@ def _plain(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class EtcdKeys:
     """The keys of one claim; encoded when asked for, as each lease would keep all of them."""
 
     root: str
@@ -90,7 +90,7 @@ class Keys:
     owner: str
 
     @classmethod
-    def of(cls, root: str, claim: Claim) -> Keys:
+    def of(cls, root: str, claim: Claim) -> EtcdKeys:
         """Return the keys of a claim under ``root``."""
         return cls(root, claim.key, claim.owner)
 
@@ -118,7 +118,7 @@ def whole_queue(root: str, digest: str = "") -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EtcdRecord:
     """What is stored under a contender's key, for people."""
 
     asked_at: int
@@ -130,12 +130,12 @@ class Record:
     limit: int = 0
     """How many may hold it at once; 0: it has no limit."""
     slot: int | None = None
-    """Which of them the contender has, or would have; see `Algorithm`."""
+    """Which of them the contender has, or would have; see `EtcdAlgorithm`."""
     token: int = 0
     """The fencing token, where it does not follow from the key's revisions; else 0."""
 
     @classmethod
-    def of(cls, claim: Claim, slot: int | None = None) -> Record:
+    def of(cls, claim: Claim, slot: int | None = None) -> EtcdRecord:
         """Return that of a claim which asks now."""
         now = round(time.time() * 1e6)
         return cls(now, claim.name, claim.note, claim.shared, claim.limit, slot)
@@ -150,7 +150,7 @@ class Record:
         return f"{' '.join(words)}\n{readable(self.name)}\n{self.note}"
 
     @classmethod
-    def loads(cls, text: str) -> Record | None:
+    def loads(cls, text: str) -> EtcdRecord | None:
         """Read what `dumps` wrote; None if it is something else."""
         parts = text.split("\n", 2)
         asked_at, *mode = parts[0].split(" ")
@@ -222,9 +222,9 @@ class Key:
         return record.token or self.modified
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> EtcdRecord | None:
         """What is stored under it, if it is ours, and its value was asked for."""
-        return Record.loads(_plain(self.value)) if self.value else None
+        return EtcdRecord.loads(_plain(self.value)) if self.value else None
 
     def under(self, root: str) -> tuple[str, str]:
         """Return the digest of the lock's name and the owner."""
@@ -291,7 +291,9 @@ def _is_created_at(key: str, revision: int) -> str:
     return f'{{"key":"{key}","target":"CREATE","result":"EQUAL","create_revision":"{revision}"}}'
 
 
-def _ranked(keys: Keys, order: str, limit: int, *, before: int = 0, values: bool = False) -> str:
+def _ranked(
+    keys: EtcdKeys, order: str, limit: int, *, before: int = 0, values: bool = False
+) -> str:
     """Ask for those of a queue who came first or last, of all or of those ``before`` a revision."""
     bound = f',"max_create_revision":"{before - 1}"' if before else ""
     only = "" if values else ',"keys_only":true'
@@ -301,7 +303,7 @@ def _ranked(keys: Keys, order: str, limit: int, *, before: int = 0, values: bool
     )
 
 
-def take(keys: Keys, value: str, lease: str) -> Question:
+def take(keys: EtcdKeys, value: str, lease: str) -> Question:
     """Put the own key if there is no other that hangs on a lease; else tell who came first."""
     nobody = (
         f'{{"key":"{keys.first}","range_end":"{keys.end}",'
@@ -317,7 +319,7 @@ def take(keys: Keys, value: str, lease: str) -> Question:
     )
 
 
-def join(keys: Keys, value: str, lease: str, *, limit: int = 2) -> Question:
+def join(keys: EtcdKeys, value: str, lease: str, *, limit: int = 2) -> Question:
     """Put the own key at the end of the queue if it is not there yet; return the key before it.
 
     With a ``limit`` of 0 all the keys before it.
@@ -333,7 +335,7 @@ def join(keys: Keys, value: str, lease: str, *, limit: int = 2) -> Question:
 
 
 def look(
-    entries: Sequence[tuple[Keys, int]],
+    entries: Sequence[tuple[EtcdKeys, int]],
     *,
     first: bool = False,
     limit: int = 1,
@@ -363,7 +365,7 @@ def move(key: str, created: int, lease: str, value: str = "") -> Question:
     return Question(TXN, _txn(_is_created_at(key, created), [put]))
 
 
-def settle(keys: Keys, created: int, value: str, since: int) -> Question:
+def settle(keys: EtcdKeys, created: int, value: str, since: int) -> Question:
     """Write the slot under a key, if nothing was put into the queue after revision ``since``."""
     unchanged = (
         f'{{"key":"{keys.first}","range_end":"{keys.end}","target":"MOD","result":"LESS",'
@@ -383,7 +385,7 @@ def release(key: str, created: int) -> Question:
     return Question(TXN, _txn(_is_created_at(key, created), [_delete(key)]))
 
 
-def withdraw(keys: Keys) -> Question:
+def withdraw(keys: EtcdKeys) -> Question:
     """Remove the key of a process that perhaps does not hold the lock, and tell who does."""
     return Question(TXN, _txn("", [_ranked(keys, "ASCEND", 1), _delete(keys.own)]))
 

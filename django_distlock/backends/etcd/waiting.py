@@ -13,8 +13,8 @@ from typing import Any
 
 from ...http import HttpError, Open, Read
 from . import protocol
-from .client import Client, Operation
-from .entries import QueueEntry
+from .client import EtcdClient, Operation
+from .entries import EtcdEntry
 from .errors import EtcdError
 
 __all__ = ["wait_turn"]
@@ -24,7 +24,7 @@ Left = Callable[[], float]
 
 
 def wait_turn(
-    client: Client, entry: QueueEntry, left: Left, patience: float
+    client: EtcdClient, entry: EtcdEntry, left: Left, patience: float
 ) -> Generator[Any, Any, bool]:
     """Return True when it may be the entry's turn, or its time is up; False: cannot watch."""
     ahead = entry.ahead

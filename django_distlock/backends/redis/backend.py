@@ -15,10 +15,10 @@ from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
 from .aclient import AsyncClient, AsyncNodeClient
-from .client import Client, NodeClient
+from .client import NodeClient, RedisClient
 from .cluster import AsyncClusterClient, ClusterClient
 from .commands import Begin
-from .inspect import Inspection
+from .inspect import RedisInspection
 from .location import locate, require_redis
 from .replicas import replicated
 from .scripts import Scripted
@@ -31,7 +31,7 @@ AT_ONCE = 32_000  # claims that are renewed in one round trip
 MAX_CONNECTIONS = 50  # of a process, and of each event loop, to one server
 
 
-class RedisBackend(Inspection):
+class RedisBackend(RedisInspection):
     """Locks in Redis or Valkey, by scripts of one round trip, with a queue in the server.
 
     LOCATION is an alias of CACHES, by default ``"default"``, of django-redis or of Django's own
@@ -65,7 +65,9 @@ class RedisBackend(Inspection):
         self.store_errors = (kinds.RedisError,)
         self.located = target = locate(alias, conf.location, self.opts)
         limit, most = self.command_timeout, self.opts.get("MAX_CONNECTIONS", MAX_CONNECTIONS)
-        self._clients: Client = (ClusterClient if target.nodes else NodeClient)(target, limit, most)
+        self._clients: RedisClient = (ClusterClient if target.nodes else NodeClient)(
+            target, limit, most
+        )
         self._aclients: AsyncClient = (AsyncClusterClient if target.nodes else AsyncNodeClient)(
             target, limit, most
         )

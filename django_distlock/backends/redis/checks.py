@@ -8,7 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage
 
 from ...core import checking
-from .client import Client
+from .client import RedisClient
 from .location import Target, caches_beside
 
 __all__ = ["LIMIT", "check_deploy", "check_ignored", "info"]
@@ -31,7 +31,7 @@ def check_ignored(alias: str, targets: Iterable[Target]) -> list[CheckMessage]:
     ]
 
 
-def check_deploy(alias: str, target: Target, client: Client) -> list[CheckMessage]:
+def check_deploy(alias: str, target: Target, client: RedisClient) -> list[CheckMessage]:
     """Return the messages for production."""
     from redis.exceptions import RedisError
 
@@ -92,7 +92,7 @@ def _judged(where: str, facts: Mapping[str, str]) -> list[CheckMessage]:
     return found
 
 
-def info(client: Client, section: str) -> dict[str, str]:
+def info(client: RedisClient, section: str) -> dict[str, str]:
     """Return what a server says of itself, by its own names."""
     answer: Any = client.ask(("INFO", section), LIMIT)
     lines = answer.decode("utf-8", "replace").splitlines()

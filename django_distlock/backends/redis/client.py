@@ -21,7 +21,7 @@ from .commands import Begin, Command, carried_out
 from .connection import Connection
 from .location import Target
 
-__all__ = ["EAGER", "GROWTH", "IDLE", "STALE", "Client", "NodeClient"]
+__all__ = ["EAGER", "GROWTH", "IDLE", "STALE", "NodeClient", "RedisClient"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -32,7 +32,7 @@ IDLE = 60.0  # seconds without use after which a connection is closed
 STALE = 1.0  # seconds at most that an answer is waited for on a connection that was idle
 
 
-class Client(Protocol):
+class RedisClient(Protocol):
     """What the backend asks its Redis through, from threads."""
 
     def ask(self, command: Command, limit: float, *, resend: bool = True) -> Any:

@@ -17,7 +17,7 @@ from ...core.flow import Do, Flow, carried
 __all__ = [
     "Begin",
     "Command",
-    "Script",
+    "RedisScript",
     "Talk",
     "carried_out",
     "load",
@@ -35,7 +35,7 @@ Talk: TypeAlias = Generator[Sequence[Command], list[Any], T]
 Begin: TypeAlias = Callable[[], Talk[T]]
 
 
-class Script(NamedTuple):
+class RedisScript(NamedTuple):
     """A script and the digest by which a server that has seen it knows it."""
 
     text: str
@@ -46,12 +46,12 @@ _INCLUDE = "-- include holders.lua\n"
 
 
 @cache
-def load(name: str) -> Script:
+def load(name: str) -> RedisScript:
     """Return a script of the ``lua`` folder beside this file, with what it includes."""
     folder = files(__package__).joinpath("lua")
     head, include, rest = folder.joinpath(f"{name}.lua").read_text().partition(_INCLUDE)
     text = head + folder.joinpath("holders.lua").read_text() + rest if include else head
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return RedisScript(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 def packer(connection: Any) -> Callable[[Iterable[Command]], bytes]:
@@ -85,7 +85,7 @@ def several(commands: Sequence[Command]) -> Talk[list[Any]]:
 
 
 def run(
-    script: Script, keys: Sequence[bytes], args: Sequence[Any], more: Sequence[Command] = ()
+    script: RedisScript, keys: Sequence[bytes], args: Sequence[Any], more: Sequence[Command] = ()
 ) -> Talk[Any]:
     """Run a script, and the commands after it; return its answer, and with more, all of theirs.
 
@@ -104,7 +104,9 @@ def run(
     return answers if more else answers[0]
 
 
-def run_all(script: Script, given: Sequence[tuple[Sequence[bytes], Sequence[Any]]]) -> Talk[Any]:
+def run_all(
+    script: RedisScript, given: Sequence[tuple[Sequence[bytes], Sequence[Any]]]
+) -> Talk[Any]:
     """Run a script once for each keys and arguments, all in one write; return the answers."""
     from redis.exceptions import NoScriptError
 

@@ -12,26 +12,26 @@ from ...core.names import key_of, unreadable
 from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, noted
 from ..base import BaseLockBackend
 from .aclient import AsyncClient
-from .client import Client
+from .client import RedisClient
 from .commands import Begin, Command, Talk
 from .keys import TAGS, digest_of, index_of
 from .location import Target
-from .records import Record, read
+from .records import RedisRecord, read
 from .scripts import Scripted, ms
 from .transactions import Watched
 
-__all__ = ["Inspection", "Seen", "look", "members", "some_members"]
+__all__ = ["RedisInspection", "SeenLock", "look", "members", "some_members"]
 
 BATCH = 500  # names a round trip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLock:
     """One name of an index: its record, what is left of the lease in ms, and how many wait."""
 
     digest: bytes
-    record: Record | None
+    record: RedisRecord | None
     left: int
     waiters: int | None
     now: int
@@ -54,7 +54,7 @@ class Seen:
 
     def infos(self) -> list[LockInfo]:
         """Return what people are shown, of each holder; of those that live if one does."""
-        record = self.record or Record(0)
+        record = self.record or RedisRecord(0)
         if record.members is None:
             return [self._info(record, self.left, None)]
         members = record.members.living(self.now) if self.left > 0 else record.members
@@ -69,7 +69,7 @@ class Seen:
             for each in members.all
         ]
 
-    def _info(self, record: Record, left: int, slot: int | None) -> LockInfo:
+    def _info(self, record: RedisRecord, left: int, slot: int | None) -> LockInfo:
         return noted(
             record.note,
             name=unreadable(record.name),
@@ -111,7 +111,7 @@ def some_members(base: str, first: int, cursor: int, size: int) -> Talk[Any]:
     return (yield from members(base, cursors, size))
 
 
-def look(base: str, names: Sequence[tuple[int, bytes]], *, counted: bool) -> Talk[list[Seen]]:
+def look(base: str, names: Sequence[tuple[int, bytes]], *, counted: bool) -> Talk[list[SeenLock]]:
     """Look at names, each given by its tag and its digest; with ``counted`` at their queues, too.
 
     A queue is only read where the record says that there may be waiters. The state may change
@@ -139,7 +139,7 @@ def look(base: str, names: Sequence[tuple[int, bytes]], *, counted: bool) -> Tal
     for (_, digest), record, ttl in zip(names, records, answers[2::2], strict=True):
         left = ttl - (record.retention if record is not None else 0)
         waiting = waiters.get(digest, 0) if counted else None
-        found.append(Seen(digest, record, left, waiting, now))
+        found.append(SeenLock(digest, record, left, waiting, now))
     return found
 
 
@@ -150,11 +150,11 @@ def _sound(answers: list[Any]) -> list[Any]:
     return answers
 
 
-class Inspection(BaseLockBackend):
+class RedisInspection(BaseLockBackend):
     """The part of the redis backend that inspects locks."""
 
     located: Target
-    _clients: Client
+    _clients: RedisClient
     _aclients: AsyncClient
     _way: Scripted | Watched
 
@@ -187,7 +187,7 @@ class Inspection(BaseLockBackend):
     def scan_expired(self, prefix: str) -> Iterator[LockInfo]:
         return self._infos(prefix, lambda seen: seen.expired)
 
-    def _infos(self, prefix: str, wanted: Callable[[Seen], bool]) -> Iterator[LockInfo]:
+    def _infos(self, prefix: str, wanted: Callable[[SeenLock], bool]) -> Iterator[LockInfo]:
         told: set[bytes] = set()  # SSCAN may tell of a member twice
         cursors = [(tag, 0) for tag in range(TAGS)]
         while cursors:
@@ -205,12 +205,12 @@ class Inspection(BaseLockBackend):
                         if mine and info.name.startswith(prefix):
                             yield info
 
-    def _seen(self, names: Sequence[tuple[int, bytes]]) -> list[Seen]:
+    def _seen(self, names: Sequence[tuple[int, bytes]]) -> list[SeenLock]:
         if not names:
             return []
         return self._clients.converse(self._look(names), self.command_timeout)
 
-    def _look(self, names: Sequence[tuple[int, bytes]]) -> Begin[list[Seen]]:
+    def _look(self, names: Sequence[tuple[int, bytes]]) -> Begin[list[SeenLock]]:
         return partial(look, self.located.base, names, counted=self.counts_waiters)
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:

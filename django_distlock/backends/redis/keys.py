@@ -7,14 +7,23 @@ import functools
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TAGS", "Keys", "digest_of", "index_of", "keys_of", "mailbox_of", "record_of", "tag_of"]
+__all__ = [
+    "TAGS",
+    "RedisKeys",
+    "digest_of",
+    "index_of",
+    "keys_of",
+    "mailbox_of",
+    "record_of",
+    "tag_of",
+]
 
 TAGS: Final = 64
 """Hash tags: so many nodes can share the locks of a cluster, each script keeping to one of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class RedisKeys:
     """The keys of one name; all of them have one hash tag."""
 
     record: bytes
@@ -26,11 +35,11 @@ class Keys:
 
 
 @functools.lru_cache(1024)
-def keys_of(base: str, key: str) -> Keys:
+def keys_of(base: str, key: str) -> RedisKeys:
     """Return the keys of a claim's key, 64 hexadecimal digits."""
     digest = digest_of(key)
     start = _start(base, tag_of(key))
-    return Keys(start + digest, start + b"i", start + b"q:" + digest, digest, start)
+    return RedisKeys(start + digest, start + b"i", start + b"q:" + digest, digest, start)
 
 
 def record_of(base: str, key: str) -> bytes:

@@ -15,7 +15,7 @@ from ...core.members import Members
 from ...core.names import readable
 
 __all__ = [
-    "Record",
+    "RedisRecord",
     "held_record",
     "kept",
     "long_note",
@@ -54,7 +54,7 @@ _SEVERAL = re.compile(r"[*#](\d{16})(\d{9})([^\n]*)\n(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RedisRecord:
     """What is kept of a name; ``owner`` is empty when it is not held."""
 
     token: int
@@ -69,14 +69,14 @@ class Record:
     """The holders, where several may hold it; there is no owner then."""
 
 
-def read(record: bytes | None) -> Record | None:
+def read(record: bytes | None) -> RedisRecord | None:
     """Read a record as holders.lua writes it; what is none of ours is no record."""
     if record is None:
         return None
     text = record.decode("ascii", "replace")
     if found := _HELD.fullmatch(text):
         token, retention, owner, name, note = found.groups()
-        return Record(
+        return RedisRecord(
             int(token),
             int(retention) * 1000,
             long_owner(owner),
@@ -91,8 +91,8 @@ def read(record: bytes | None) -> Record | None:
         )
         members = members._replace(all=all_of)
         token, retention = int(found[1]), int(found[2]) * 1000
-        return Record(token, retention, "", found[3], "", text[0] == "#", members)
-    return Record(int(text)) if text.isascii() and text.isdigit() else None
+        return RedisRecord(token, retention, "", found[3], "", text[0] == "#", members)
+    return RedisRecord(int(text)) if text.isascii() and text.isdigit() else None
 
 
 def kept(retention: int) -> str:

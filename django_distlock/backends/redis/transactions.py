@@ -18,8 +18,8 @@ from typing import Any
 from ...core.members import Members
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk
-from .keys import Keys, index_of, keys_of
-from .records import Record, held_record, read, several_record, words_of
+from .keys import RedisKeys, index_of, keys_of
+from .records import RedisRecord, held_record, read, several_record, words_of
 from .scripts import PRESENCE, ms
 
 __all__ = ["Watched"]
@@ -37,7 +37,7 @@ class Watched:
         self._base = base
         self._retention = ms(math.ceil(retention))
 
-    def keys(self, claim: Claim) -> Keys:
+    def keys(self, claim: Claim) -> RedisKeys:
         """Return the keys of a claim."""
         return keys_of(self._base, claim.key)
 
@@ -49,7 +49,7 @@ class Watched:
         """Attempt once."""
         keys = self.keys(claim)
 
-        def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
+        def decide(record: RedisRecord | None, left: int, now: int, waiting: bool) -> Any:
             if record is not None and record.owner not in ("", claim.owner) and left > 0:
                 other = 0 if claim.limit else None
                 return Refusal(left / 1000, record.note, other is None, other)
@@ -78,7 +78,7 @@ class Watched:
         return self._change(keys, decide)
 
     def _several(
-        self, keys: Keys, claim: Claim, members: Members, token: int, now: int
+        self, keys: RedisKeys, claim: Claim, members: Members, token: int, now: int
     ) -> list[Command]:
         """Return the commands that write who holds a name that several hold; or free it."""
         if not members.all and members.wanted <= now:
@@ -87,7 +87,7 @@ class Watched:
         life = max(0, -(-(members.ends() - now) // 1000)) + self._retention
         return [("SET", keys.record, record, "PX", life), ("SADD", keys.index, keys.digest)]
 
-    def _free(self, keys: Keys, token: int) -> list[Command]:
+    def _free(self, keys: RedisKeys, token: int) -> list[Command]:
         return [
             ("SREM", keys.index, keys.digest),
             ("SET", keys.record, str(token), "PX", self._retention),
@@ -106,7 +106,7 @@ class Watched:
         keys = self.keys(claim)
         hints = self.address(claim)
 
-        def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
+        def decide(record: RedisRecord | None, left: int, now: int, waiting: bool) -> Any:
             if record is None:
                 return False
             held, members = left > 0, _members_of(record, now)
@@ -138,7 +138,7 @@ class Watched:
     def _renew(self, claim: Claim) -> Talk[bool]:
         keys = self.keys(claim)
 
-        def decide(record: Record | None, left: int, now: int, waiting: bool) -> Any:
+        def decide(record: RedisRecord | None, left: int, now: int, waiting: bool) -> Any:
             if record is None or left <= 0:
                 return False
             members = _members_of(record, now)
@@ -161,10 +161,14 @@ class Watched:
         removed = 0
         for digest in digests:
             record = index[:-1] + digest
-            keys = Keys(record, index, index[:-1] + b"q:" + digest, digest, index[:-1])
+            keys = RedisKeys(record, index, index[:-1] + b"q:" + digest, digest, index[:-1])
 
             def decide(
-                record: Record | None, left: int, now: int, waiting: bool, keys: Keys = keys
+                record: RedisRecord | None,
+                left: int,
+                now: int,
+                waiting: bool,
+                keys: RedisKeys = keys,
             ) -> Any:
                 if record is not None and (record.owner or record.members) and left > -older:
                     return 0
@@ -203,8 +207,8 @@ class Watched:
 
     def _change(
         self,
-        keys: Keys,
-        decide: Callable[[Record | None, int, int, bool], Any],
+        keys: RedisKeys,
+        decide: Callable[[RedisRecord | None, int, int, bool], Any],
     ) -> Talk[Any]:
         """Read the record, and write what ``decide`` returns for it: (its answer, commands).
 
@@ -239,7 +243,7 @@ class Watched:
         raise WatchError(f"others wrote the record each of {TRIES} times that it was read")
 
 
-def _members_of(record: Record | None, now: int) -> Members:
+def _members_of(record: RedisRecord | None, now: int) -> Members:
     """Return the living holders of a name that several hold."""
     if record is None or record.members is None:
         return Members()

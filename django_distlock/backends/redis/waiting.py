@@ -27,7 +27,7 @@ from ...core.fork import after_fork
 from ...core.threads import Event, Mutex, Permits
 from ...core.values import Claim, Grant, Refusal
 from .aclient import AsyncClient
-from .client import Client
+from .client import RedisClient
 from .commands import Command
 from .errors import asks_again
 from .keys import mailbox_of
@@ -236,7 +236,7 @@ class ThreadMailbox(Mailbox):
     """The mailbox of a process's threads, one of which reads it for all."""
 
     def __init__(
-        self, way: Technique, home: bytes, clock: Clock, client: Client, *, along: bool
+        self, way: Technique, home: bytes, clock: Clock, client: RedisClient, *, along: bool
     ) -> None:
         super().__init__(way, home, clock, along=along)
         self._client = client

@@ -19,9 +19,9 @@ from ...core.threads import Mutex
 from ...core.values import Claim, Grant, Refusal
 from ...core.worker import Worker, close_connections
 from ..table import errors
-from .dialect import Dialect, Missing
-from .inspect import Inspection
-from .session import Ended, Session
+from .dialect import Missing, RowDialect
+from .inspect import RowInspection
+from .session import Ended, RowSession
 from .sessions import ABANDONED, GLANCE, MOMENT
 
 __all__ = ["RowBackend"]
@@ -35,7 +35,7 @@ reaper = Worker("distlock-row", close_connections, drained=False)
 """Where sessions of waiters that have gone are withdrawn."""
 
 
-class RowBackend(Inspection):
+class RowBackend(RowInspection):
     """Rows locked by ``SELECT ... FOR UPDATE``, on PostgreSQL, MariaDB and MySQL.
 
     LOCATION is an alias of DATABASES, by default ``"default"``. OPTIONS: ``COMMAND_TIMEOUT``, the
@@ -80,7 +80,7 @@ class RowBackend(Inspection):
         return self.try_acquire(claim, limit)  # the lock went with its session: ask again
 
     def _attempt(
-        self, dialect: Dialect, session: Session, claim: Claim, *, wait: bool, limit: float
+        self, dialect: RowDialect, session: RowSession, claim: Claim, *, wait: bool, limit: float
     ) -> Grant | Refusal:
         now, before = time.monotonic(), session.looked
         session.looked, session.until = now, now + ABANDONED
@@ -112,7 +112,7 @@ class RowBackend(Inspection):
         return Refusal()
 
     def _left(
-        self, dialect: Dialect, session: Session, claim: Claim, now: float, limit: float
+        self, dialect: RowDialect, session: RowSession, claim: Claim, now: float, limit: float
     ) -> float:
         """Return what is left of a lease that the server granted at some time since it was asked.
 
@@ -127,7 +127,7 @@ class RowBackend(Inspection):
         return claim.ttl - passed
 
     def _lock_now(
-        self, dialect: Dialect, session: Session, claim: Claim, limit: float
+        self, dialect: RowDialect, session: RowSession, claim: Claim, limit: float
     ) -> int | None:
         """Lock the row if it is free, having made it if need be; return the token."""
         for _ in range(3):
@@ -143,7 +143,7 @@ class RowBackend(Inspection):
                 session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
         raise errors.Outrun("the row of the lock was removed each time that it was made")
 
-    def _lasts(self, session: Session, claim: Claim) -> None:
+    def _lasts(self, session: RowSession, claim: Claim) -> None:
         """Note until when the server keeps the session unless it is renewed."""
         session.until = time.monotonic() + self.max_ttl(claim.ttl) + SPARE
 
@@ -163,7 +163,7 @@ class RowBackend(Inspection):
             else:
                 self._give_up(session)
 
-    def _give_up(self, session: Session) -> None:
+    def _give_up(self, session: RowSession) -> None:
         if not session.mutex.acquire(blocking=False):
             return
         try:
@@ -176,7 +176,7 @@ class RowBackend(Inspection):
         finally:
             session.mutex.release()
 
-    def _drop(self, session: Session, *, sound: bool) -> None:
+    def _drop(self, session: RowSession, *, sound: bool) -> None:
         """Part a session from its claim; called under its mutex."""
         with self._mutex:
             self._sessions.pop(session.owner, None)
@@ -233,7 +233,7 @@ class RowBackend(Inspection):
             self._drop(session, sound=True)
             return True
 
-    def _withdraw(self, dialect: Dialect, session: Session) -> None:
+    def _withdraw(self, dialect: RowDialect, session: RowSession) -> None:
         """Have the server end a wait, and see that it has."""
         try:
             if session.sent and not session.is_answered():
@@ -253,7 +253,7 @@ class RowBackend(Inspection):
             # A cancellation that comes late must not hit whoever has the session next.
             self._drop(session, sound=False)
 
-    def _end(self, dialect: Dialect, claim: Claim) -> bool:
+    def _end(self, dialect: RowDialect, claim: Claim) -> bool:
         """End the session by which another process holds the lock, and wait until it is free."""
         if not self._look(lambda session: dialect.end(session, claim.key, claim.owner)):
             return False

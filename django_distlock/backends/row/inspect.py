@@ -18,15 +18,15 @@ from ..table import errors
 from ..table.located import moment
 from ..table.options import whole_number
 from . import checks
-from .dialect import Dialect
-from .mariadb import MariaDB
-from .mysql import MySQL
-from .pool import Exhausted, Pool
-from .postgresql import PostgreSQL
-from .session import Row, Session
+from .dialect import RowDialect
+from .mariadb import RowMariaDB
+from .mysql import RowMySQL
+from .pool import Exhausted, SessionPool
+from .postgresql import RowPostgreSQL
+from .session import Row, RowSession
 from .sessions import MOST, InSessions
 
-__all__ = ["Inspection"]
+__all__ = ["RowInspection"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _TABLE = "distlock_row"
 PAGE = 500
 
 
-class Inspection(InSessions[Session]):
+class RowInspection(InSessions[RowSession]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "row"
@@ -48,20 +48,20 @@ class Inspection(InSessions[Session]):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         most, idle = self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4)
-        self._pool = Pool(self.database, most, idle, Session)
-        self._chosen: Dialect | None = None
+        self._pool = SessionPool(self.database, most, idle, RowSession)
+        self._chosen: RowDialect | None = None
 
-    def dialect(self, limit: float | None = None) -> Dialect:
+    def dialect(self, limit: float | None = None) -> RowDialect:
         """Return the database's words; the first use asks the server, within ``limit`` seconds."""
         if self._chosen is None:
             vendor = connections[self.database].vendor
             if vendor not in ("postgresql", "mysql"):
                 raise InvalidLockBackendError(checks.refusal(self.alias, self.database))
-            self._chosen = PostgreSQL() if vendor == "postgresql" else self._mysql(limit)
+            self._chosen = RowPostgreSQL() if vendor == "postgresql" else self._mysql(limit)
         return self._chosen
 
-    def _mysql(self, limit: float | None) -> Dialect:
-        def ask(session: Session) -> tuple[bool, str | None]:
+    def _mysql(self, limit: float | None) -> RowDialect:
+        def ask(session: RowSession) -> tuple[bool, str | None]:
             connection: Any = session.connection
             return connection.mysql_is_mariadb, engine_of(connection, _TABLE)
 
@@ -69,7 +69,7 @@ class Inspection(InSessions[Session]):
         if engine not in (None, "innodb"):
             why = checks.no_row_locks(self.alias, self.database, _TABLE, engine)
             raise InvalidLockBackendError(why)
-        return MariaDB() if is_mariadb else MySQL()
+        return RowMariaDB() if is_mariadb else RowMySQL()
 
     def inspect(self, name: str) -> LockInfo | None:
         row = self._holder(self.key(name))

@@ -14,10 +14,10 @@ from django.db.utils import OperationalError
 
 from ..table.sql import MY_EMPTY, MY_NOW
 from .dialect import LONGEST_WAIT
-from .mariadb import EXISTS, GRANT, MariaDB, is_locked
-from .session import Session
+from .mariadb import EXISTS, GRANT, RowMariaDB, is_locked
+from .session import RowSession
 
-__all__ = ["MySQL"]
+__all__ = ["RowMySQL"]
 
 LIMITS: Final = f"""SET SESSION wait_timeout = %(idle)s,
  innodb_lock_wait_timeout = {round(LONGEST_WAIT)}"""
@@ -33,14 +33,14 @@ REMOVE: Final = f"""DELETE FROM distlock_row
  WHERE digest = %(key)s AND token + 1 <= {MY_NOW} - %(older)s"""
 
 
-class MySQL(MariaDB):
+class RowMySQL(RowMariaDB):
     """MySQL's words."""
 
     limits = LIMITS
     lock = LOCK
     wait = WAIT
 
-    def _insert(self, session: Session, given: dict[str, Any]) -> None:
+    def _insert(self, session: RowSession, given: dict[str, Any]) -> None:
         given = {**given, "room": f"distlock-row:{given['key'][:40]}"}
         if session.fetch(ALONE, given) != [(1,)]:
             return  # another makes it; it takes a second for that
@@ -53,7 +53,7 @@ class MySQL(MariaDB):
         # An interruption leaves answers unread: the session is closed then, which frees this too.
         session.fetch(DONE, given)
 
-    def _delete(self, session: Session, given: dict[str, Any]) -> int:
+    def _delete(self, session: RowSession, given: dict[str, Any]) -> int:
         try:
             session.execute(["START TRANSACTION", NOWAIT], given)
             removed = session.change(REMOVE, given)

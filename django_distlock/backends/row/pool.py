@@ -15,11 +15,11 @@ from ...core.threads import Mutex
 from ...transactions import own_connection
 from ..table.connection import is_testing
 from ..table.kept import Kept
-from .session import Session
+from .session import RowSession
 
-__all__ = ["Exhausted", "Pool"]
+__all__ = ["Exhausted", "SessionPool"]
 
-S = TypeVar("S", bound=Session)
+S = TypeVar("S", bound=RowSession)
 
 IDLE = 60.0  # seconds that an unused session is kept
 
@@ -28,7 +28,7 @@ class Exhausted(OperationalError):
     """All sessions that this process may have are holding or waiting."""
 
 
-class Pool(Generic[S]):
+class SessionPool(Generic[S]):
     """Sessions to a DATABASES alias: ``most`` at a time that hold or wait, ``idle`` kept."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Pool(Generic[S]):
         self._make = make
         self._mutex = Mutex()
         self._out = 0
-        self._idle: Kept[S] = Kept(idle, Session.close)
+        self._idle: Kept[S] = Kept(idle, RowSession.close)
 
     def take(self, *, counted: bool = True) -> S:
         """Return a session for a lease, or one that is not ``counted``, for a moment."""
@@ -92,10 +92,10 @@ class Pool(Generic[S]):
         """End the idle ones."""
         self._idle.clear()
 
-    def forget_parent(self, held: Sequence[Session]) -> None:
+    def forget_parent(self, held: Sequence[RowSession]) -> None:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
         self._mutex = Mutex()
-        inherited: list[Session] = [*self._idle.forget_parent(), *held]
+        inherited: list[RowSession] = [*self._idle.forget_parent(), *held]
         for session in inherited:
             mute(descriptor_of(session.connection.connection))
             park(session)

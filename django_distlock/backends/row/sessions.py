@@ -17,12 +17,12 @@ from ..table import errors
 from ..table.checks import check_deploy
 from ..table.located import InDatabase
 from . import checks, pausing
-from .pool import Pool
-from .session import Session
+from .pool import SessionPool
+from .session import RowSession
 
 __all__ = ["ABANDONED", "GLANCE", "MOMENT", "MOST", "InSessions"]
 
-S = TypeVar("S", bound=Session)
+S = TypeVar("S", bound=RowSession)
 T = TypeVar("T")
 
 MOST = 10_000  # connections that an option may ask for
@@ -52,7 +52,7 @@ class InSessions(InDatabase, Generic[S]):
     reason: ClassVar[str]
     """Why another process's session is ended, for the error that it may not be."""
 
-    _pool: Pool[S]
+    _pool: SessionPool[S]
     _chosen: _Words | None = None
 
     def __init__(self, alias: str, conf: AliasConf) -> None:

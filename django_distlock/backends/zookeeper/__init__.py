@@ -15,11 +15,11 @@ from ...core.threads import Event
 from ...core.values import Claim, Grant, Refusal
 from ..flows import FlowBackend, Operation, Standby
 from . import checks, errors, options
-from .algorithm import PRESENCE, Algorithm
-from .entries import QueueEntries, QueueEntry
-from .inspect import Inspection
+from .algorithm import PRESENCE, ZooKeeperAlgorithm
+from .entries import ZooKeeperEntries, ZooKeeperEntry
+from .inspect import ZooKeeperInspection
 from .keeper import Keeper
-from .session import Session, is_cut
+from .session import ZooKeeperSession, is_cut
 
 __all__ = ["ZooKeeperBackend"]
 
@@ -30,7 +30,7 @@ class Ask:
 
     interruptible: ClassVar[bool] = True
 
-    session: Session
+    session: ZooKeeperSession
     requests: Sequence[Any]
     ends: float
 
@@ -41,7 +41,7 @@ class Ask:
         return await self.session.aask(self.requests, self.ends - time.monotonic())
 
 
-class ZooKeeperBackend(Inspection):
+class ZooKeeperBackend(ZooKeeperInspection):
     """Locks on a cluster of ZooKeeper servers, first come first served.
 
     LOCATION names the servers: ``"host:2181,host:2181"`` or a list, with a chroot such as
@@ -78,13 +78,13 @@ class ZooKeeperBackend(Inspection):
         self._begin()
 
     def _begin(self) -> None:
-        self._entries = QueueEntries()
+        self._entries = ZooKeeperEntries()
         self._keeper = Keeper(
             self.alias, self.facts.base, self.clock, self._entries, self.notice_losses
         )
-        self._session = Session(self.alias, self.facts, self.clock, self._keeper.wake)
+        self._session = ZooKeeperSession(self.alias, self.facts, self.clock, self._keeper.wake)
         self._keeper.session = self._session
-        self._algorithm = Algorithm(
+        self._algorithm = ZooKeeperAlgorithm(
             self.alias, self.facts, self.clock, self._session, self._entries
         )
 
@@ -145,7 +145,7 @@ class ZooKeeperBackend(Inspection):
         return True
 
     @staticmethod
-    def _ready(entry: QueueEntry) -> bool:
+    def _ready(entry: ZooKeeperEntry) -> bool:
         return entry.stale or not entry.ahead
 
     # -- for the layers above --------------------------------------------------------------------

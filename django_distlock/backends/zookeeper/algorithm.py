@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
-from .entries import QueueEntries, QueueEntry
+from .entries import ZooKeeperEntries, ZooKeeperEntry
 from .options import Facts
 from .requests import (
     Contender,
@@ -30,9 +30,9 @@ from .requests import (
     slot_of,
     words_of,
 )
-from .session import Session
+from .session import ZooKeeperSession
 
-__all__ = ["BATCH", "PRESENCE", "Algorithm", "Talk"]
+__all__ = ["BATCH", "PRESENCE", "Talk", "ZooKeeperAlgorithm"]
 
 T = TypeVar("T")
 Talk: TypeAlias = Generator[list[Any], list[Any], T]
@@ -45,11 +45,16 @@ MOST_KNOWN = 10_000
 TRIES = 5  # times that a lock's node may vanish between being made and being used
 
 
-class Algorithm:
+class ZooKeeperAlgorithm:
     """The operations on the queues, and what this process knows of them."""
 
     def __init__(
-        self, alias: str, facts: Facts, clock: Clock, session: Session, entries: QueueEntries
+        self,
+        alias: str,
+        facts: Facts,
+        clock: Clock,
+        session: ZooKeeperSession,
+        entries: ZooKeeperEntries,
     ) -> None:
         self._alias = alias
         self._base = facts.base
@@ -80,7 +85,7 @@ class Algorithm:
             self._entries.drop(entry)
             entry = None
         if entry is None:
-            entry = QueueEntry(claim, self._base, now + ASKING)
+            entry = ZooKeeperEntry(claim, self._base, now + ASKING)
             self._entries.add(entry)
             children = yield from self._enter(entry, claim)
         elif entry.granted:
@@ -99,7 +104,7 @@ class Algorithm:
         return (yield from self._ranked(entry, claim, children, now, join=join))
 
     def _ranked(
-        self, entry: QueueEntry, claim: Claim, children: Any, now: float, *, join: bool
+        self, entry: ZooKeeperEntry, claim: Claim, children: Any, now: float, *, join: bool
     ) -> Talk[Grant | Refusal]:
         """Answer by the contenders ahead of us."""
         queue = _contenders_of(entry, children)
@@ -137,7 +142,7 @@ class Algorithm:
         note = "" if isinstance(first, Exception) else words_of(first[0])[1]
         return Refusal(note=note, other_limit=other)
 
-    def _settle(self, entry: QueueEntry, claim: Claim, queue: list[Contender]) -> Talk[bool]:
+    def _settle(self, entry: ZooKeeperEntry, claim: Claim, queue: list[Contender]) -> Talk[bool]:
         """Write the first slot that is free into our node; False if that is gone."""
         K = kinds()
         while entry.slot is None:
@@ -175,7 +180,7 @@ class Algorithm:
         return True
 
     def _grant(
-        self, entry: QueueEntry, claim: Claim, now: float, *, join: bool, sure: bool = True
+        self, entry: ZooKeeperEntry, claim: Claim, now: float, *, join: bool, sure: bool = True
     ) -> Talk[Grant | Refusal]:
         """Grant, unless the node is not ours any more; asked only if that may be so.
 
@@ -192,7 +197,7 @@ class Algorithm:
         self._entries.drop(entry)
         return (yield from self.acquire(claim, join=join))
 
-    def _enter(self, entry: QueueEntry, claim: Claim) -> Talk[Any]:
+    def _enter(self, entry: ZooKeeperEntry, claim: Claim) -> Talk[Any]:
         """Enter the queue at its end, and return who is in it."""
         request = creating(entry.path, claim, self.acl())
         created = children = None
@@ -248,7 +253,7 @@ class Algorithm:
         if not isinstance(made, NodeExistsError):
             _sound(made)
 
-    def _find(self, entry: QueueEntry, claim: Claim) -> Talk[Any]:
+    def _find(self, entry: ZooKeeperEntry, claim: Claim) -> Talk[Any]:
         """Find the node whose creation was not answered, or make one, and return the queue."""
         (children,) = yield [_queue_of(entry)]
         mine = [each for each in _contenders_of(entry, children) if each.owner == claim.owner]
@@ -271,7 +276,7 @@ class Algorithm:
         """Tell of each claim whether it is held still; its ttl begins again."""
         now = self._clock()
         ours: dict[str, bool] = {}
-        asked: list[tuple[Claim, QueueEntry]] = []
+        asked: list[tuple[Claim, ZooKeeperEntry]] = []
         for claim in claims:
             entry = self._entries.get(claim.owner)
             ours[claim.owner] = False
@@ -332,7 +337,7 @@ class Algorithm:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def watch(self, entry: QueueEntry) -> Talk[None]:
+    def watch(self, entry: ZooKeeperEntry) -> Talk[None]:
         """Have the end of the node before ours told to us."""
         K = kinds()
         # Under a limit any that leaves may make room for the first waiter. Each other one watches
@@ -363,13 +368,13 @@ class Algorithm:
                 entry.note = words_of(found[0])[1]
 
 
-def _queue_of(entry: QueueEntry) -> Any:
+def _queue_of(entry: ZooKeeperEntry) -> Any:
     """Return the request for the contenders, and for the version where slots are written."""
     kind = kinds().GetChildren2 if entry.limit else kinds().GetChildren
     return kind(entry.path, None)
 
 
-def _contenders_of(entry: QueueEntry, answer: Any) -> list[Contender]:
+def _contenders_of(entry: ZooKeeperEntry, answer: Any) -> list[Contender]:
     """Return the contenders of a queue by the answer to `_queue_of`; note the version."""
     if _is_missing(answer):
         return []
@@ -380,7 +385,7 @@ def _contenders_of(entry: QueueEntry, answer: Any) -> list[Contender]:
     return contenders(children)
 
 
-def _alone(entry: QueueEntry, children: list[str], stat: Any) -> None:
+def _alone(entry: ZooKeeperEntry, children: list[str], stat: Any) -> None:
     """Have a new node the slot that is stored in it, if no other was there by then."""
     if len(contenders(children)) == 1 and stat.pzxid == entry.token > stat.mzxid:
         entry.slot = 0

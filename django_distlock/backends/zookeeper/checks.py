@@ -8,14 +8,14 @@ from ...core import checking
 from .errors import NoAnswerError
 from .options import Facts
 from .requests import kinds
-from .session import Session
+from .session import ZooKeeperSession
 
 __all__ = ["check_deploy"]
 
 LIMIT = 5.0  # seconds that a check waits for the servers
 
 
-def check_deploy(alias: str, facts: Facts, session: Session) -> list[CheckMessage]:
+def check_deploy(alias: str, facts: Facts, session: ZooKeeperSession) -> list[CheckMessage]:
     """Return the messages for production."""
     from kazoo.exceptions import KazooException
 

@@ -15,10 +15,10 @@ from typing import Any
 from ...core.threads import Mutex
 from ...core.values import Claim
 
-__all__ = ["QueueEntries", "QueueEntry"]
+__all__ = ["ZooKeeperEntries", "ZooKeeperEntry"]
 
 
-class QueueEntry:
+class ZooKeeperEntry:
     """One claim's entry in the queue of its lock."""
 
     __slots__ = (
@@ -90,28 +90,28 @@ class QueueEntry:
             waker()
 
 
-class QueueEntries:
+class ZooKeeperEntries:
     """All entries of this process, and the nodes that are still to be removed."""
 
     def __init__(self) -> None:
         self._mutex = Mutex()
-        self._entries: dict[str, QueueEntry] = {}
+        self._entries: dict[str, ZooKeeperEntry] = {}
         self._due: list[tuple[float, int, str]] = []
         self._order = itertools.count()
-        self._watches: dict[str, list[QueueEntry]] = {}
+        self._watches: dict[str, list[ZooKeeperEntry]] = {}
         self.doomed: dict[str, int | None] = {}  # paths of nodes to be removed, and their sessions
 
-    def get(self, owner: str) -> QueueEntry | None:
+    def get(self, owner: str) -> ZooKeeperEntry | None:
         """Return the entry of an owner."""
         return self._entries.get(owner)
 
-    def add(self, entry: QueueEntry) -> None:
+    def add(self, entry: ZooKeeperEntry) -> None:
         """Keep an entry."""
         with self._mutex:
             self._entries[entry.owner] = entry
             self._plan(entry)
 
-    def lasts(self, entry: QueueEntry, due: float) -> bool:
+    def lasts(self, entry: ZooKeeperEntry, due: float) -> bool:
         """Put off when an entry is given up, or hasten it; False when it has been given up.
 
         Put off it is found out when the old time comes; so renewing costs next to nothing here.
@@ -124,10 +124,10 @@ class QueueEntries:
                 self._plan(entry)
             return True
 
-    def _plan(self, entry: QueueEntry) -> None:
+    def _plan(self, entry: ZooKeeperEntry) -> None:
         heapq.heappush(self._due, (entry.due, next(self._order), entry.owner))
 
-    def drop(self, entry: QueueEntry) -> None:
+    def drop(self, entry: ZooKeeperEntry) -> None:
         """Forget an entry, whose node has gone or is seen to by the caller."""
         with self._mutex:
             if self._entries.get(entry.owner) is entry:
@@ -138,11 +138,11 @@ class QueueEntries:
                 self._due = [each for each in self._due if each[2] in self._entries]
                 heapq.heapify(self._due)
 
-    def _unwatch(self, entry: QueueEntry) -> None:
+    def _unwatch(self, entry: ZooKeeperEntry) -> None:
         if entry.watching in self._watches and entry in self._watches[entry.watching]:
             self._watches[entry.watching].remove(entry)
 
-    def overdue(self, now: float) -> list[QueueEntry]:
+    def overdue(self, now: float) -> list[ZooKeeperEntry]:
         """Take out the entries whose time is up."""
         over = []
         with self._mutex:
@@ -165,7 +165,7 @@ class QueueEntries:
         with self._mutex:
             return self._due[0][0] if self._due else None
 
-    def __iter__(self) -> Iterator[QueueEntry]:
+    def __iter__(self) -> Iterator[ZooKeeperEntry]:
         return iter(list(self._entries.values()))
 
     def __len__(self) -> int:
@@ -173,7 +173,7 @@ class QueueEntries:
 
     # -- watches ---------------------------------------------------------------------------------
 
-    def watch(self, entry: QueueEntry, path: str) -> Callable[[Any], None] | None:
+    def watch(self, entry: ZooKeeperEntry, path: str) -> Callable[[Any], None] | None:
         """Note that an entry waits for the end of a node; return a watcher if one has to be set.
 
         One for each node: waiters that come and go while the node stays leave none behind.

@@ -14,7 +14,7 @@ from .algorithm import Talk
 from .options import Facts
 from .requests import Contender, contenders, kinds, sharers, shares, slot_of, words_of
 
-__all__ = ["Inspection"]
+__all__ = ["ZooKeeperInspection"]
 
 PAGE = 200  # locks that are read in one round trip
 SHOWN = 100  # waiters of a lock that are shown by who they are
@@ -22,7 +22,7 @@ TRIES = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Inspection(FlowBackend):
+class ZooKeeperInspection(FlowBackend):
     """The part of the zookeeper backend that inspects locks."""
 
     facts: Facts

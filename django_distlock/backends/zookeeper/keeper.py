@@ -14,9 +14,9 @@ from ...core import threads
 from ...core.clock import Clock
 from ...core.threads import Mutex
 from .answers import Batch
-from .entries import QueueEntries
+from .entries import ZooKeeperEntries
 from .requests import kinds
-from .session import Session
+from .session import ZooKeeperSession
 
 __all__ = ["Keeper"]
 
@@ -31,14 +31,19 @@ class Keeper:
     """Runs from the first entry on until the alias is closed."""
 
     def __init__(
-        self, alias: str, base: str, clock: Clock, entries: QueueEntries, lost: Callable[[], None]
+        self,
+        alias: str,
+        base: str,
+        clock: Clock,
+        entries: ZooKeeperEntries,
+        lost: Callable[[], None],
     ) -> None:
         self._alias = alias
         self._base = base
         self._clock = clock
         self._entries = entries
         self._lost = lost
-        self.session: Session
+        self.session: ZooKeeperSession
         self._wake = threads.Event()
         self._thread: threading.Thread | None = None
         self._mutex = Mutex()

@@ -145,8 +145,8 @@ def _long_owner(word: str) -> str:
 def data_of(claim: Claim, slot: int | None = None) -> bytes:
     """Return what is stored in a claim's node: the lock's name and the holder info.
 
-    And whether others may share it, which its name may not say: see `Algorithm.renew`. Under a
-    limit the slot instead.
+    And whether others may share it, which its name may not say: see
+    `ZooKeeperAlgorithm.renew`. Under a limit the slot instead.
     """
     words: list[Any] = [claim.name, claim.note]
     if claim.limit:

@@ -24,7 +24,7 @@ from .handlers import handler
 from .options import Facts
 from .requests import through_leader
 
-__all__ = ["Session"]
+__all__ = ["ZooKeeperSession"]
 
 logger = logging.getLogger("django_distlock.zookeeper")
 
@@ -39,7 +39,7 @@ SURPLUS = 8  # bytes that may make up for those that interruptions have cost, ea
 CLOSING = 2.0  # seconds that closing waits for the servers
 
 
-class Session:
+class ZooKeeperSession:
     """One client of kazoo, opened when it is needed, and followed by another when it is over."""
 
     def __init__(self, alias: str, facts: Facts, clock: Clock, changed: Callable[[], None]) -> None:
