@@ -29,14 +29,13 @@ logger = logging.getLogger("django_distlock.history")
 NAME = 1000  # characters of a name that are kept
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Act:
-    """Who force-releases a lock now, in which way and why, and the row written about it."""
+    """Who force-releases a lock now, in which way and why."""
 
     by: str
     way: ForcedRelease.Way
     why: str = ""
-    written: ForcedRelease | None = None
 
 
 _act: ContextVar[_Act | None] = ContextVar("django_distlock_act", default=None)
@@ -44,11 +43,10 @@ _act: ContextVar[_Act | None] = ContextVar("django_distlock_act", default=None)
 
 def break_hold(
     backend: BaseLockBackend, info: LockInfo, *, by: str, way: ForcedRelease.Way, why: str = ""
-) -> ForcedRelease | None:
+) -> None:
     """Force-release the grant that a person was shown, never a newer one.
 
-    Return its row in the history, or None when there is none. Raise LockNotHeldError when it is
-    no longer held, or by another grant.
+    Raises LockNotHeldError when it is no longer held, or by another grant.
     """
     if info.fencing_token is None:
         # Without a token to compare, at least not one that came while people were deciding.
@@ -57,13 +55,11 @@ def break_hold(
             raise LockNotHeldError(
                 "Not released: another grant holds it by now", name=info.name, alias=backend.alias
             )
-    act = _Act(shown(by, 200), way, shown(why.strip(), 500))
-    mark = _act.set(act)
+    mark = _act.set(_Act(shown(by, 200), way, shown(why.strip(), 500)))
     try:
         backend.force_release(info.name, fencing_token=info.fencing_token)
     finally:
         _act.reset(mark)
-    return act.written
 
 
 @receiver(lock_force_released, dispatch_uid="django_distlock.history")
@@ -86,9 +82,9 @@ def _write(
     )
     if _on_a_loop():
         # A synchronous call on an event loop, where Django allows no write.
-        events.submit(functools.partial(_later, row))
-    elif _save(row) and act is not None:
-        act.written = row
+        events.submit(functools.partial(_save, row))
+    else:
+        _save(row)
 
 
 def _on_a_loop() -> bool:
@@ -99,16 +95,10 @@ def _on_a_loop() -> bool:
     return True
 
 
-def _later(row: ForcedRelease) -> None:
-    _save(row)
-
-
-def _save(row: ForcedRelease) -> bool:
+def _save(row: ForcedRelease) -> None:
     try:
         # An error undoes nothing else in a transaction of the caller's.
         with transaction.atomic(using=router.db_for_write(ForcedRelease)):
             row.save()
     except DatabaseError:
         logger.exception("The release of %r in %r is not in the history", row.name, row.alias)
-        return False
-    return True

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -19,7 +17,7 @@ from ..exceptions import LockBackendError, LockError, LockNotHeldError
 from ..handler import locks
 from ..history import break_hold
 from ..inspection import ask
-from ..models import ForcedRelease, HeldLock
+from ..models import ForcedRelease
 from .board import Entry, Row, facts, gather
 
 __all__ = ["Chosen", "choose", "release"]
@@ -47,7 +45,6 @@ class _Who:
     """Who releases locks, and why."""
 
     name: str
-    user_id: str
     why: str
 
 
@@ -73,7 +70,7 @@ def release(request: HttpRequest, chosen: Chosen, limit: float) -> Iterator[tupl
     A store that fails, or does not answer within ``limit`` seconds, is not asked to break another.
     """
     # Read here, by a query perhaps, and not on the threads that ask the stores.
-    who = _Who(request.user.get_username(), str(request.user.pk), request.POST.get("why", ""))
+    who = _Who(request.user.get_username(), request.POST.get("why", ""))
     by_alias: dict[str, list[Entry]] = {}
     for entry in chosen.entries:
         by_alias.setdefault(entry.alias, []).append(entry)
@@ -132,12 +129,11 @@ def _break(backend: BaseLockBackend, entry: Entry, who: _Who) -> LockError | Non
     """Break one hold and write it down; return why it was not, unless the store itself failed."""
     try:
         way = ForcedRelease.Way.PAGE
-        row = break_hold(backend, entry.info, by=who.name, way=way, why=who.why)
+        break_hold(backend, entry.info, by=who.name, way=way, why=who.why)
     except LockBackendError:
         raise
     except LockError as error:
         return error
-    _log(who, entry, row)
     return None
 
 
@@ -154,21 +150,3 @@ def gone(number: int) -> str:
         "by newer holders.",
         number,
     ) % {"number": number}
-
-
-def _log(who: _Who, entry: Entry, row: ForcedRelease | None) -> None:
-    """Write it into the admin's log, beside the history, to which its link leads."""
-    LogEntry.objects.create(
-        user_id=who.user_id,
-        content_type=ContentType.objects.get_for_model(
-            HeldLock if row is None else ForcedRelease, for_concrete_model=False
-        ),
-        object_id=None if row is None else str(row.pk),
-        object_repr=shown(entry.info.name),
-        action_flag=CHANGE,
-        change_message=shown(
-            f"Released in {entry.alias}; held by {entry.info.holder}, "
-            f"token {entry.info.fencing_token}" + (f": {who.why}" if who.why else ""),
-            500,
-        ),
-    )

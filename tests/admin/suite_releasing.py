@@ -5,7 +5,6 @@ from __future__ import annotations
 from unittest import mock
 from urllib.parse import urlencode
 
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client, TransactionTestCase, override_settings
 
@@ -44,9 +43,6 @@ class ReleaseTests(TransactionTestCase):
         row = ForcedRelease.objects.get()
         self.assertEqual((row.name, row.alias, row.by), ("invoice:42", "default", "boss"))
         self.assertEqual((row.way, row.why), ("page", "it <b>hangs"))
-        entry = LogEntry.objects.get()
-        self.assertEqual((entry.object_repr, entry.object_id), ("invoice:42", str(row.pk)))
-        self.assertIn("Released in default", entry.change_message)
         history = "/admin/django_distlock/forcedrelease/"
         listed = client.get(history)
         self.assertContains(listed, "invoice:42")
@@ -68,13 +64,7 @@ class ReleaseTests(TransactionTestCase):
             self.assertEqual(sorted(names(client)), ["a", "b", "c"])
             client.post(f"{PAGE}release/", {"hold": chosen})
             self.assertEqual(names(client), [])
-        self.assertEqual(ForcedRelease.objects.count(), 3)
-        self.assertEqual(
-            sorted(each.object_repr for each in LogEntry.objects.all()), ["a", "b", "c"]
-        )
-        linked = {str(row.pk): row.name for row in ForcedRelease.objects.all()}
-        for each in LogEntry.objects.all():
-            self.assertEqual(linked[each.object_id or ""], each.object_repr)
+        self.assertEqual(sorted(row.name for row in ForcedRelease.objects.all()), ["a", "b", "c"])
 
     def test_a_newer_holder_is_not_broken(self) -> None:
         client = boss()

@@ -15,11 +15,9 @@ from django_distlock.backends.redis.keys import TAGS, keys_of
 from django_distlock.backends.redis.records import (
     RedisRecord,
     held_record,
-    long_note,
     long_owner,
     read,
     several_record,
-    short_note,
     short_owner,
     words_of,
 )
@@ -86,22 +84,6 @@ def test_owners_of_one_length_that_differ_are_written_differently(one: bytes, ot
     ours = {one.hex(), other.hex(), one.hex().upper(), other.hex().upper()}
     assert len({short_owner(each) for each in ours}) == len(ours)
     assert len(short_owner(one.hex())) == 22
-
-
-@given(st.text(st.characters(max_codepoint=127)))
-def test_any_note_is_read_as_it_was_written(note: str) -> None:
-    assert long_note(short_note(note)) == note
-
-
-@given(
-    st.builds(Holder, host=st.text(), pid=st.integers(0), thread=st.text(), task=st.text()),
-    st.dictionaries(st.text(), st.integers() | st.text()),
-)
-def test_notes_of_ours_get_shorter(holder: Holder, metadata: dict[str, int | str]) -> None:
-    note = HolderInfo(holder, metadata).dumps()
-    assert long_note(short_note(note)) == note
-    assert len(short_note(note)) <= len(note)
-    assert "\n" not in short_note(note)
 
 
 @given(st.integers(0, 10**15), st.integers(60, 10 * 365 * 86400), st.text(min_size=1))

@@ -1,13 +1,8 @@
-"""A record in Redis: how it is written and read, as holders.lua has it, in few bytes.
-
-A record is what most of a held lock's memory is taken by, so the owner is written in base64, and
-what the notes have in common in one character for each piece.
-"""
+"""A record in Redis: how it is written and read, as holders.lua has it."""
 
 from __future__ import annotations
 
 import binascii
-import functools
 import re
 from dataclasses import dataclass
 
@@ -18,36 +13,12 @@ __all__ = [
     "RedisRecord",
     "held_record",
     "kept",
-    "long_note",
     "long_owner",
     "read",
     "several_record",
-    "short_note",
     "short_owner",
     "words_of",
 ]
-
-# Notes are JSON in ASCII, which has no control characters but as escapes. The order counts: what
-# is written for one piece is no part of another.
-_PIECES = (
-    (',"thread":"MainThread","site":"', "\x0e"),
-    (',"thread":"MainThread"', "\x01"),
-    ('{"host":"', "\x02"),
-    ('","pid":', "\x03"),
-    (',"thread":"', "\x04"),
-    ('","task":"', "\x05"),
-    (',"site":"', "\x06"),
-    (',"metadata":{', "\x07"),
-    (".py:", "\x0b"),
-    ('"}', "\x0c"),
-    (".<locals>.", "\x0f"),
-    ("<listcomp>", "\x10"),
-    ("<module>", "\x11"),
-    ("/site-packages/", "\x12"),
-    ("ThreadPoolExecutor-", "\x13"),
-    ("Thread-", "\x14"),
-)
-_AS_IT_IS = "\x08"  # what a note begins with that is not such JSON
 
 _HELD = re.compile(r"[-+](\d{16})(\d{9})([^\n]*)\n([^\n]*)\n(.*)", re.DOTALL)
 _SEVERAL = re.compile(r"[*#](\d{16})(\d{9})([^\n]*)\n(.*)", re.DOTALL)
@@ -81,14 +52,11 @@ def read(record: bytes | None) -> RedisRecord | None:
             int(retention) * 1000,
             long_owner(owner),
             name,
-            long_note(note),
+            note,
             text[0] == "+",
         )
     if (found := _SEVERAL.fullmatch(text)) and (members := Members.loads(found[4])) is not None:
-        all_of = tuple(
-            each._replace(owner=long_owner(each.owner), note=long_note(each.note))
-            for each in members.all
-        )
+        all_of = tuple(each._replace(owner=long_owner(each.owner)) for each in members.all)
         members = members._replace(all=all_of)
         token, retention = int(found[1]), int(found[2]) * 1000
         return RedisRecord(token, retention, "", found[3], "", text[0] == "#", members)
@@ -110,7 +78,6 @@ def several_record(token: int, retention: int, name: str, members: Members) -> s
     short = tuple(
         each._replace(
             owner=short_owner(each.owner).decode("utf-8", "surrogatepass"),
-            note=short_note(each.note),
         )
         for each in members.all
     )
@@ -120,7 +87,7 @@ def several_record(token: int, retention: int, name: str, members: Members) -> s
 
 def words_of(name: str, note: str) -> str:
     """Return what is stored in a record for people: the name, a line feed and the holder info."""
-    return f"{readable(name)}\n{short_note(note)}"
+    return f"{readable(name)}\n{note}"
 
 
 def short_owner(owner: str) -> bytes:
@@ -143,22 +110,3 @@ def long_owner(text: str) -> str:
     except ValueError:
         return text
     return raw.hex() if len(raw) == 16 else text
-
-
-@functools.lru_cache(256)
-def short_note(note: str) -> str:
-    """Return holder info with what all have in common shortened."""
-    if note and not note.isprintable():
-        return _AS_IT_IS + note
-    for piece, character in _PIECES:
-        note = note.replace(piece, character)
-    return note
-
-
-def long_note(text: str) -> str:
-    """Return the holder info that ``short_note`` wrote."""
-    if text.startswith(_AS_IT_IS):
-        return text[1:]
-    for piece, character in _PIECES:
-        text = text.replace(character, piece)
-    return text

@@ -15,7 +15,7 @@ from typing import Any
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk, load, run, run_all
 from .keys import index_of, keys_of, record_of, tag_of
-from .records import kept, long_note, short_note, short_owner, words_of
+from .records import kept, short_owner, words_of
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 
@@ -109,7 +109,7 @@ class Scripted:
         if len(answer) == 2:
             return Grant(answer[0], claim.ttl, slot=answer[1])
         left, note, queued, *other = answer
-        note = long_note(note.decode("ascii", "replace"))
+        note = note.decode("utf-8", "replace")
         return Refusal(max(left, 0) / 1000, note, queued == 1, *other)
 
     def release(self, claim: Claim) -> Talk[bool]:
@@ -155,7 +155,7 @@ class Scripted:
     def _to_renew(self, claims: Sequence[Claim]) -> tuple[list[bytes], list[Any]]:
         args: list[Any] = [self._grant]
         for claim in claims:
-            note = short_note(claim.note) if claim.shared else ""
+            note = claim.note if claim.shared else ""
             args += short_owner(claim.owner), ms(claim.ttl), note
         return [record_of(self._base, claim.key) for claim in claims], args
 
