@@ -13,7 +13,6 @@ from django.db.utils import IntegrityError
 
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
-from .cursor import cursor_of
 from .sql import COLUMNS, Dialect, WaitQueueSql, patient
 
 __all__ = [
@@ -198,7 +197,7 @@ class TextStatements(Statements):
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], ttl: float
     ) -> set[str]:
         dialect = self.dialect
-        with cursor_of(connection) as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(*dialect.many(dialect.renew_many, claims, ttl))
             if cursor.rowcount == len(claims):
                 return {claim.owner for claim in claims}
@@ -257,7 +256,7 @@ class TextStatements(Statements):
         return [(digest, bool(idle)) for digest, idle in rows]
 
     def remove(self, connection: BaseDatabaseWrapper, digests: Sequence[str], older: int) -> int:
-        with cursor_of(connection) as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(*self.dialect.removing(digests, older))
             return int(cursor.rowcount)
 
@@ -281,7 +280,7 @@ class MySQLStatements(TextStatements):
         patience: float | None = None,
     ) -> Grant | Refusal:
         given = self.dialect.acquiring(claim, readable(claim.name))
-        with cursor_of(connection) as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(self.dialect.acquire, given)
             token = int(cursor.lastrowid)
         if token:
@@ -294,14 +293,14 @@ class MySQLStatements(TextStatements):
 
 def write(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> int:
     """Run a statement and return how many rows it has changed."""
-    with cursor_of(connection) as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
 
 
 def fetch(connection: BaseDatabaseWrapper, sql: str, parameters: dict[str, Any]) -> list[Row]:
     """Run a statement and return its rows."""
-    with cursor_of(connection) as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())
 
