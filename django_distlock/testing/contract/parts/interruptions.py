@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -168,7 +169,18 @@ class _Interrupt(BaseException):
     """What the signal's handler raises, as Ctrl-C and Celery's soft time limit do."""
 
 
+OURS = str(Path(__file__).parents[3])
+LATER = 2e-5
+"""Seconds after which an interruption is tried again that met the code of another library."""
+
+
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    # Python 3.14 runs handlers between the call of ``lock.__enter__`` and the block: of another
+    # library, such as Django or a driver, that would leave a mutex locked which we cannot help.
+    foreign = frame is not None and not frame.f_code.co_filename.startswith(OURS)
+    if foreign and sys.version_info >= (3, 14):
+        signal.setitimer(signal.ITIMER_REAL, LATER, 0.5)
+        return
     raise _Interrupt
 
 
