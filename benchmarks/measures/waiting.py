@@ -43,7 +43,7 @@ class Contest:
     cpu: float  # seconds, of all clients
     statements: int  # where the clients count them
     failures: int
-    overlaps: int  # of a alternative's; ours have none, else the run has failed
+    overlaps: int  # of an alternative's; ours have none, else the run has failed
 
     def handoffs(self) -> list[float]:
         """Return the seconds from each release's beginning to the next holder's grant."""
@@ -53,7 +53,7 @@ class Contest:
 def count_overlaps(name: str, kind: Kind, holds: list[Hold]) -> int:
     """Count the holds, in the order of their grants, that begin before the last one's release.
 
-    Raises OverlapError unless they are of a alternative, of which the count is a result.
+    Raises OverlapError unless they are of an alternative, of which the count is a result.
     """
     found = [(before, after) for before, after in pairwise(holds) if after[0] < before[1]]
     if found and kind != "alternative":

@@ -73,7 +73,7 @@ async def until_in_local_queue(alias: str) -> None:
 async def one_in_the_wait_queue(
     alias: str, store: str, name: str, **options: float
 ) -> AsyncIterator[tuple[Lease, Process]]:
-    """Hold the lock, and have another process wait in its wait queue; nobody may be left there."""
+    """Hold the lock, and have another process wait in its queue; nobody may be left there."""
     first = await lock(name, using=alias).aacquire()
     assert first is not None
     async with Process("sync", store) as other:

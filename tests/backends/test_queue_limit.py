@@ -1,4 +1,4 @@
-"""The limit at a server's queue connection: a line that has stood there for so long queues anew."""
+"""The limit of one wait on a connection: a local queue that has waited for so long queues again."""
 
 from __future__ import annotations
 

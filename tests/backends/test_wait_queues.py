@@ -190,7 +190,7 @@ def test_a_cancelled_task_leaves_its_place_to_the_next(alias: str, store: str, n
 
 
 def test_a_cancelled_task_that_was_alone_leaves_nothing(alias: str, store: str, name: str) -> None:
-    """Its place at the queue connection is given up when its turn comes."""
+    """Its queue connection is given up when its turn comes."""
 
     async def main() -> None:
         task = asyncio.create_task(lock(name, using=alias).aacquire())

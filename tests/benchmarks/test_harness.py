@@ -133,7 +133,7 @@ def test_a_saver_that_is_not_installed_is_left_out_aloud(monkeypatch: pytest.Mon
 
 
 def test_overlapping_holds_are_found() -> None:
-    """Fail on the first instant that two had our lock, and count those of a alternative."""
+    """Fail on the first instant that two had our lock, and count those of an alternative."""
     good: list[Hold] = [(1.0, 2.0, 0), (2.0, 3.0, 1), (3.5, 4.0, 0)]
     bad: list[Hold] = [(1.0, 2.0, 0), (1.999, 3.0, 1), (2.5, 4.0, 2), (4.0, 5.0, 0)]
     assert count_overlaps("good", "ours", good) == count_overlaps("good", "alternative", good) == 0
