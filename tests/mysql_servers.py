@@ -11,7 +11,7 @@ from tests.servers import chosen
 from tests.servers.base import HOST
 from tests.servers.mysql import MySQL
 
-__all__ = ["ALIASES", "aliases", "databases", "running", "start", "stop"]
+__all__ = ["ALIASES", "aliases", "databases", "environment", "running", "start", "stop"]
 
 NODE: list[MySQL] = []
 """The server, once it was asked for."""
@@ -65,6 +65,14 @@ def running() -> MySQL:
         for alias in ALIASES:
             clusters.show(alias)
     return NODE[0]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that does not wait for the server to be started.
+
+    From Django 6.1 on the checks of a command connect to each database that is configured.
+    """
+    return {name: value for name, value in os.environ.items() if NODE or name != VARIABLE}
 
 
 def databases() -> dict[str, dict[str, Any]]:

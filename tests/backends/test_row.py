@@ -18,7 +18,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.backends.row.checks import check
-from django_distlock.backends.row.session import RowSession
+from django_distlock.backends.row.session import LockSession
 from tests.backends.rowlocks import (
     on_servers,
     row,
@@ -144,7 +144,7 @@ def test_waiting_tasks_cost_no_thread_and_do_not_block_the_loop(store: str, name
 def test_a_driver_that_cannot_send_and_go_on_is_polled(store: str, name: str) -> None:
     """As PyMySQL and psycopg2."""
     alias = f"row-{store}"
-    with mock.patch.object(RowSession, "can_send", return_value=False):
+    with mock.patch.object(LockSession, "can_send", return_value=False):
         lease = taken(name, alias)
         assert Elsewhere(lock(name, using=alias, wait=0.1).acquire).start().result() is None
         waiter = Elsewhere(lambda: taken(name, alias, wait=20).release()).start()

@@ -16,7 +16,7 @@ from django.db import connections
 from django_distlock import LockBackendError, lock
 from django_distlock.backends import row as module
 from django_distlock.backends.row import RowBackend
-from django_distlock.backends.row.session import RowSession
+from django_distlock.backends.row.session import LockSession
 from django_distlock.core.values import Claim, Grant, Refusal
 from tests.backends.rowlocks import on_servers, row, row_alias, taken, waits
 from tests.backends.tools import LIMIT, SERVERS, Elsewhere, soon
@@ -25,7 +25,7 @@ from tests.backends.tools import LIMIT, SERVERS, Elsewhere, soon
 class Mutex:
     """The mutex of a session, which tells when somebody asks for it."""
 
-    def __init__(self, session: RowSession, before: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, session: LockSession, before: Callable[[], object] = lambda: None) -> None:
         self.inner, self.asked, self.before = session.mutex, threading.Event(), before
         session.mutex = self  # type: ignore[assignment]
 
@@ -54,13 +54,13 @@ def claimed(backend: RowBackend, name: str, owner: str) -> Claim:
     return Claim(name, backend.key(name), owner, 20.0)
 
 
-def granted(backend: RowBackend, claim: Claim, limit: float = 1.0) -> RowSession:
+def granted(backend: RowBackend, claim: Claim, limit: float = 1.0) -> LockSession:
     """Take what must be there to be had; return its session."""
     assert isinstance(backend.try_acquire(claim, limit), Grant)
     return backend._sessions[claim.owner]
 
 
-def queued(backend: RowBackend, claim: Claim) -> RowSession:
+def queued(backend: RowBackend, claim: Claim) -> LockSession:
     """Join the server's queue; return the session that stands there."""
     assert isinstance(backend.try_acquire(claim, 1.0), Refusal)
     return backend._sessions[claim.owner]
@@ -195,7 +195,7 @@ def test_a_row_that_is_removed_each_time_is_an_error_that_says_so(store: str, na
     kind = type(backend.dialect())
     make = kind.make
 
-    def vanish(self: Any, session: RowSession, claim: Claim) -> None:
+    def vanish(self: Any, session: LockSession, claim: Claim) -> None:
         make(self, session, claim)
         made.append(claim.key)
         with connections[store].cursor() as cursor:
@@ -281,7 +281,7 @@ def test_tasks_poll_where_a_socket_cannot_be_watched(store: str, name: str, why:
         assert theirs
         await theirs.arelease()
 
-    able = mock.patch.object(RowSession, "can_send", return_value=False)
+    able = mock.patch.object(LockSession, "can_send", return_value=False)
     with asyncio.Runner(loop_factory=Blind if why == "loop" else None) as runner:
         if why == "driver":
             with able:

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from django_distlock.backends.row import mariadb, mysql, postgresql
-from django_distlock.backends.row.session import RowSession
+from django_distlock.backends.row.session import LockSession
 from tests.backends.rowlocks import on_servers, row_alias, taken
 from tests.backends.tools import Elsewhere, soon
 
@@ -38,13 +38,13 @@ def test_a_wait_that_the_server_ends_begins_anew(store: str, name: str) -> None:
     alias = f"row-{store}"
     lease = taken(name, alias, ttl=20)
     sent: list[str] = []
-    send = RowSession.send
+    send = LockSession.send
 
-    def note(session: RowSession, *given: Any) -> None:
+    def note(session: LockSession, *given: Any) -> None:
         sent.append(session.owner)
         send(session, *given)
 
-    with short_waits(store), row_alias("rows", store), mock.patch.object(RowSession, "send", note):
+    with short_waits(store), row_alias("rows", store), mock.patch.object(LockSession, "send", note):
         waiter = Elsewhere(lambda: taken(name, "rows", wait=20)).start()
         assert soon(lambda: len(sent) >= 3, 15)
         assert len(set(sent)) == 1

@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command
 
 from django_distlock.backends.locmem import LocMemBackend
 from django_distlock.core.values import LockInfo
+from tests import mysql_servers
 from tests.hearing import hearing_signals
 
 COMMAND = [sys.executable, "-W", "error", "-m", "django"]
@@ -61,7 +62,12 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
     pipe = subprocess.PIPE
     with hearing_signals():
         process = subprocess.Popen(
-            [*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+            [*COMMAND, *words],
+            env=mysql_servers.environment(),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
         )
     with process:
         try:

@@ -208,7 +208,7 @@ def test_the_sequencer_is_consuls_own(opened: Opener, server: Consul) -> None:
 
     def current(key: str) -> tuple[int, str | None]:
         (pair,) = server.ask("GET", f"/v1/kv/{key}")
-        return pair["LockIndex"], pair.get("ConsulSession")
+        return pair["LockIndex"], pair.get("Session")
 
     found = []
     for _ in range(2):

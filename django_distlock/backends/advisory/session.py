@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from ...core.values import Claim
-from ..row.session import Row, RowSession
+from ..row.session import LockSession, Row
 from ..table.errors import Overdue
 
 __all__ = ["AdvisorySession", "Held"]
@@ -36,7 +36,7 @@ class Held:
         self.until = self.since + claim.ttl
 
 
-class AdvisorySession(RowSession):
+class AdvisorySession(LockSession):
     """A connection of our own, used by one thread at a time under its ``mutex``."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:

@@ -147,7 +147,7 @@ def pair_of(raw: Any) -> KeyValue:
     return KeyValue(
         key=raw["Key"],
         value=base64.b64decode(raw.get("Value") or ""),
-        session=raw.get("ConsulSession") or "",
+        session=raw.get("Session") or "",
         created=raw["CreateIndex"],
         index=raw["ModifyIndex"],
         lock_index=raw["LockIndex"],

@@ -21,7 +21,7 @@ from ...core.worker import Worker, close_connections
 from ..table import errors
 from .dialect import Missing, RowDialect
 from .inspect import RowInspection
-from .session import Ended, RowSession
+from .session import Ended, LockSession
 from .sessions import ABANDONED, GLANCE, MOMENT
 
 __all__ = ["RowBackend"]
@@ -80,7 +80,7 @@ class RowBackend(RowInspection):
         return self.try_acquire(claim, limit)  # the lock went with its session: ask again
 
     def _attempt(
-        self, dialect: RowDialect, session: RowSession, claim: Claim, *, wait: bool, limit: float
+        self, dialect: RowDialect, session: LockSession, claim: Claim, *, wait: bool, limit: float
     ) -> Grant | Refusal:
         now, before = time.monotonic(), session.looked
         session.looked, session.until = now, now + ABANDONED
@@ -112,7 +112,7 @@ class RowBackend(RowInspection):
         return Refusal()
 
     def _left(
-        self, dialect: RowDialect, session: RowSession, claim: Claim, now: float, limit: float
+        self, dialect: RowDialect, session: LockSession, claim: Claim, now: float, limit: float
     ) -> float:
         """Return what is left of a lease that the server granted at some time since it was asked.
 
@@ -127,7 +127,7 @@ class RowBackend(RowInspection):
         return claim.ttl - passed
 
     def _lock_now(
-        self, dialect: RowDialect, session: RowSession, claim: Claim, limit: float
+        self, dialect: RowDialect, session: LockSession, claim: Claim, limit: float
     ) -> int | None:
         """Lock the row if it is free, having made it if need be; return the token."""
         for _ in range(3):
@@ -143,7 +143,7 @@ class RowBackend(RowInspection):
                 session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
         raise errors.Outrun("the row of the lock was removed each time that it was made")
 
-    def _lasts(self, session: RowSession, claim: Claim) -> None:
+    def _lasts(self, session: LockSession, claim: Claim) -> None:
         """Note until when the server keeps the session unless it is renewed."""
         session.until = time.monotonic() + self.max_ttl(claim.ttl) + SPARE
 
@@ -163,7 +163,7 @@ class RowBackend(RowInspection):
             else:
                 self._give_up(session)
 
-    def _give_up(self, session: RowSession) -> None:
+    def _give_up(self, session: LockSession) -> None:
         if not session.mutex.acquire(blocking=False):
             return
         try:
@@ -176,7 +176,7 @@ class RowBackend(RowInspection):
         finally:
             session.mutex.release()
 
-    def _drop(self, session: RowSession, *, sound: bool) -> None:
+    def _drop(self, session: LockSession, *, sound: bool) -> None:
         """Part a session from its claim; called under its mutex."""
         with self._mutex:
             self._sessions.pop(session.owner, None)
@@ -233,7 +233,7 @@ class RowBackend(RowInspection):
             self._drop(session, sound=True)
             return True
 
-    def _withdraw(self, dialect: RowDialect, session: RowSession) -> None:
+    def _withdraw(self, dialect: RowDialect, session: LockSession) -> None:
         """Have the server end a wait, and see that it has."""
         try:
             if session.sent and not session.is_answered():

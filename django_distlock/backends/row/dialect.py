@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from ...core.names import readable
 from ...core.values import Claim
-from .session import Row, RowSession
+from .session import LockSession, Row
 
 __all__ = ["LONGEST_WAIT", "Missing", "RowDialect", "milliseconds"]
 
@@ -37,7 +37,7 @@ class RowDialect(ABC):
         }
 
     @abstractmethod
-    def make(self, session: RowSession, claim: Claim) -> None:
+    def make(self, session: LockSession, claim: Claim) -> None:
         """Make the row if there is none, in autocommit and without waiting for its lock.
 
         Beforehand, because locking a row that is missing locks the gap for it on MariaDB, and
@@ -45,58 +45,58 @@ class RowDialect(ABC):
         """
 
     @abstractmethod
-    def attempt(self, session: RowSession, claim: Claim) -> int | None:
+    def attempt(self, session: LockSession, claim: Claim) -> int | None:
         """Lock the row if that needs no wait, and draw the token; None if another has locked it.
 
         The transaction stays open in any case. Raises Missing when there is no such row.
         """
 
     @abstractmethod
-    def send_wait(self, session: RowSession, claim: Claim) -> None:
+    def send_wait(self, session: LockSession, claim: Claim) -> None:
         """Send what waits for the row, and then draws the token.
 
         Only then: drawn together with the wait it would be as old as its beginning.
         """
 
     @abstractmethod
-    def waited(self, session: RowSession, claim: Claim, row: Row | None) -> int | None:
+    def waited(self, session: LockSession, claim: Claim, row: Row | None) -> int | None:
         """Return the token that the answer to that brings; None if the row was gone."""
 
     @abstractmethod
-    def renew(self, session: RowSession, claim: Claim) -> None:
+    def renew(self, session: LockSession, claim: Claim) -> None:
         """Have the limit on being idle begin again, with the claim's ttl."""
 
     @abstractmethod
-    def release(self, session: RowSession, claim: Claim, *, long: bool) -> None:
+    def release(self, session: LockSession, claim: Claim, *, long: bool) -> None:
         """Commit, so that the token is kept. After a ``long`` hold, tell that it was used."""
 
     @abstractmethod
-    def cancel(self, session: RowSession, other: RowSession, limit: float) -> None:
+    def cancel(self, session: LockSession, other: LockSession, limit: float) -> None:
         """Have the server end the wait of ``session``, by way of ``other``."""
 
     @abstractmethod
-    def holder(self, session: RowSession, key: str) -> Row | None:
+    def holder(self, session: LockSession, key: str) -> Row | None:
         """Return (digest, name, owner, token, note, session id) of who holds a row."""
 
     @abstractmethod
-    def holders(self, session: RowSession, after: str, size: int) -> tuple[list[Row], str | None]:
+    def holders(self, session: LockSession, after: str, size: int) -> tuple[list[Row], str | None]:
         """Return the same of the next held rows, and where to go on; None where it ends."""
 
     @abstractmethod
-    def end(self, session: RowSession, key: str, owner: str) -> bool:
+    def end(self, session: LockSession, key: str, owner: str) -> bool:
         """End the session that holds a row for ``owner``; False if there is none."""
 
     @abstractmethod
     def idle_rows(
-        self, session: RowSession, after: str, size: int, older: int
+        self, session: LockSession, after: str, size: int, older: int
     ) -> list[tuple[str, bool]]:
         """Return the next digests, and of each whether its row was not used for ``older`` µs."""
 
     @abstractmethod
-    def remove(self, session: RowSession, digests: Sequence[str], older: int) -> int:
+    def remove(self, session: LockSession, digests: Sequence[str], older: int) -> int:
         """Delete those of the rows that are idle still, and not locked."""
 
-    def tidy(self, session: RowSession) -> None:  # noqa: B027 - one database has nothing to tidy
+    def tidy(self, session: LockSession) -> None:  # noqa: B027 - one database has nothing to tidy
         """Remove what sessions that have ended left behind."""
 
 

@@ -23,7 +23,7 @@ from .mariadb import RowMariaDB
 from .mysql import RowMySQL
 from .pool import Exhausted, SessionPool
 from .postgresql import RowPostgreSQL
-from .session import Row, RowSession
+from .session import LockSession, Row
 from .sessions import MOST, InSessions
 
 __all__ = ["RowInspection"]
@@ -34,7 +34,7 @@ _TABLE = "distlock_row"
 PAGE = 500
 
 
-class RowInspection(InSessions[RowSession]):
+class RowInspection(InSessions[LockSession]):
     """The half of the backend that holds nothing; its statements run in autocommit."""
 
     tables = "row"
@@ -48,7 +48,7 @@ class RowInspection(InSessions[RowSession]):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         most, idle = self.opts.get("CONNECTIONS", 50), self.opts.get("IDLE", 4)
-        self._pool = SessionPool(self.database, most, idle, RowSession)
+        self._pool = SessionPool(self.database, most, idle, LockSession)
         self._chosen: RowDialect | None = None
 
     def dialect(self, limit: float | None = None) -> RowDialect:
@@ -61,7 +61,7 @@ class RowInspection(InSessions[RowSession]):
         return self._chosen
 
     def _mysql(self, limit: float | None) -> RowDialect:
-        def ask(session: RowSession) -> tuple[bool, str | None]:
+        def ask(session: LockSession) -> tuple[bool, str | None]:
             connection: Any = session.connection
             return connection.mysql_is_mariadb, engine_of(connection, _TABLE)
 

@@ -16,7 +16,7 @@ from django.db.utils import OperationalError
 from ...core.values import Claim
 from ..table.sql import MY_EMPTY, MY_NOTE, MY_NOW
 from .dialect import LONGEST_WAIT, Missing, RowDialect
-from .session import Row, RowSession
+from .session import LockSession, Row
 
 __all__ = ["EXISTS", "GRANT", "RowMariaDB", "is_locked"]
 
@@ -72,7 +72,7 @@ class RowMariaDB(RowDialect):
     lock: ClassVar[Sequence[str]] = LOCK
     wait: ClassVar[Sequence[str]] = WAIT
 
-    def _limits(self, session: RowSession, claim: Claim) -> list[str]:
+    def _limits(self, session: LockSession, claim: Claim) -> list[str]:
         """Return what sets the session's limits, if they are not what the claim needs."""
         idle = max(1, math.ceil(claim.ttl))
         if session.idle == idle:
@@ -84,7 +84,7 @@ class RowMariaDB(RowDialect):
     def _given(self, claim: Claim) -> dict[str, Any]:
         return {**self.given(claim), "idle": max(1, math.ceil(claim.ttl))}
 
-    def make(self, session: RowSession, claim: Claim) -> None:
+    def make(self, session: LockSession, claim: Claim) -> None:
         # Asked first: an INSERT would wait for the holder of a row that is there.
         if not session.fetch(EXISTS, self.given(claim)):
             try:
@@ -93,10 +93,10 @@ class RowMariaDB(RowDialect):
                 if not is_locked(session, error):
                     raise  # else it has been made meanwhile, and is held
 
-    def _insert(self, session: RowSession, given: dict[str, Any]) -> None:
+    def _insert(self, session: LockSession, given: dict[str, Any]) -> None:
         session.change(MAKE, given)
 
-    def attempt(self, session: RowSession, claim: Claim) -> int | None:
+    def attempt(self, session: LockSession, claim: Claim) -> int | None:
         try:
             row = session.execute([*self._limits(session, claim), *self.lock], self._given(claim))
         except OperationalError as error:
@@ -108,40 +108,40 @@ class RowMariaDB(RowDialect):
             raise Missing
         return token
 
-    def send_wait(self, session: RowSession, claim: Claim) -> None:
+    def send_wait(self, session: LockSession, claim: Claim) -> None:
         session.send(self.wait, self.given(claim) | {"most": round(LONGEST_WAIT)})
 
-    def waited(self, session: RowSession, claim: Claim, row: Row | None) -> int | None:
+    def waited(self, session: LockSession, claim: Claim, row: Row | None) -> int | None:
         if row is None or not row[1]:
             return None
         if not row[0]:  # a trigger of the table hides it
             row = session.fetch(READ, self.given(claim))[0]
         return int(row[0])
 
-    def renew(self, session: RowSession, claim: Claim) -> None:
+    def renew(self, session: LockSession, claim: Claim) -> None:
         session.execute(self._limits(session, claim) or ["SELECT 1"], self._given(claim))
 
-    def release(self, session: RowSession, claim: Claim, *, long: bool) -> None:
+    def release(self, session: LockSession, claim: Claim, *, long: bool) -> None:
         session.execute([FREE_LATE if long else FREE, "COMMIT"], self.given(claim))
 
-    def cancel(self, session: RowSession, other: RowSession, limit: float) -> None:
+    def cancel(self, session: LockSession, other: LockSession, limit: float) -> None:
         raw: Any = session.connection.connection
         number = {"number": raw.thread_id()}
         other.run(lambda: other.change("KILL QUERY %(number)s", number), limit, fresh=True)
 
-    def holder(self, session: RowSession, key: str) -> Row | None:
+    def holder(self, session: LockSession, key: str) -> Row | None:
         rows = self._dirty(session, HOLDER, {"key": key})
         return rows[0] if rows else None
 
-    def holders(self, session: RowSession, after: str, size: int) -> tuple[list[Row], str | None]:
+    def holders(self, session: LockSession, after: str, size: int) -> tuple[list[Row], str | None]:
         rows = self._dirty(session, HOLDERS, {"after": after, "size": size})
         return rows, rows[-1][0] if len(rows) == size else None
 
-    def _dirty(self, session: RowSession, sql: str, given: dict[str, Any]) -> list[Row]:
+    def _dirty(self, session: LockSession, sql: str, given: dict[str, Any]) -> list[Row]:
         session.execute([DIRTY], {})  # for the next statement only
         return session.fetch(sql, given)
 
-    def end(self, session: RowSession, key: str, owner: str) -> bool:
+    def end(self, session: LockSession, key: str, owner: str) -> bool:
         row = self.holder(session, key)
         if row is None or row[2] != owner:
             return False
@@ -149,12 +149,12 @@ class RowMariaDB(RowDialect):
         return True
 
     def idle_rows(
-        self, session: RowSession, after: str, size: int, older: int
+        self, session: LockSession, after: str, size: int, older: int
     ) -> list[tuple[str, bool]]:
         rows = self._dirty(session, IDLE, {"after": after, "size": size, "older": older})
         return [(digest, bool(idle)) for digest, idle in rows]
 
-    def remove(self, session: RowSession, digests: Sequence[str], older: int) -> int:
+    def remove(self, session: LockSession, digests: Sequence[str], older: int) -> int:
         removed = 0
         for digest in digests:
             try:
@@ -164,11 +164,11 @@ class RowMariaDB(RowDialect):
                     raise  # else somebody is about to take it
         return removed
 
-    def _delete(self, session: RowSession, given: dict[str, Any]) -> int:
+    def _delete(self, session: LockSession, given: dict[str, Any]) -> int:
         return session.change(REMOVE, given)
 
 
-def is_locked(session: RowSession, error: Exception) -> bool:
+def is_locked(session: LockSession, error: Exception) -> bool:
     """Return whether an error says that another has the row, which leaves the session as it was."""
     driver: Any = error.__cause__ or error
     if not driver.args or driver.args[0] not in LOCKED:

@@ -15,7 +15,7 @@ from django.db.utils import OperationalError
 from ..table.sql import MY_EMPTY, MY_NOW
 from .dialect import LONGEST_WAIT
 from .mariadb import EXISTS, GRANT, RowMariaDB, is_locked
-from .session import RowSession
+from .session import LockSession
 
 __all__ = ["RowMySQL"]
 
@@ -40,7 +40,7 @@ class RowMySQL(RowMariaDB):
     lock = LOCK
     wait = WAIT
 
-    def _insert(self, session: RowSession, given: dict[str, Any]) -> None:
+    def _insert(self, session: LockSession, given: dict[str, Any]) -> None:
         given = {**given, "room": f"distlock-row:{given['key'][:40]}"}
         if session.fetch(ALONE, given) != [(1,)]:
             return  # another makes it; it takes a second for that
@@ -53,7 +53,7 @@ class RowMySQL(RowMariaDB):
         # An interruption leaves answers unread: the session is closed then, which frees this too.
         session.fetch(DONE, given)
 
-    def _delete(self, session: RowSession, given: dict[str, Any]) -> int:
+    def _delete(self, session: LockSession, given: dict[str, Any]) -> int:
         try:
             session.execute(["START TRANSACTION", NOWAIT], given)
             removed = session.change(REMOVE, given)

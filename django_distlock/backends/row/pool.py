@@ -15,11 +15,11 @@ from ...core.threads import Mutex
 from ...transactions import own_connection
 from ..table.connection import is_testing
 from ..table.kept import Kept
-from .session import RowSession
+from .session import LockSession
 
 __all__ = ["Exhausted", "SessionPool"]
 
-S = TypeVar("S", bound=RowSession)
+S = TypeVar("S", bound=LockSession)
 
 IDLE = 60.0  # seconds that an unused session is kept
 
@@ -39,7 +39,7 @@ class SessionPool(Generic[S]):
         self._make = make
         self._mutex = Mutex()
         self._out = 0
-        self._idle: Kept[S] = Kept(idle, RowSession.close)
+        self._idle: Kept[S] = Kept(idle, LockSession.close)
 
     def take(self, *, counted: bool = True) -> S:
         """Return a session for a lease, or one that is not ``counted``, for a moment."""
@@ -92,10 +92,10 @@ class SessionPool(Generic[S]):
         """End the idle ones."""
         self._idle.clear()
 
-    def forget_parent(self, held: Sequence[RowSession]) -> None:
+    def forget_parent(self, held: Sequence[LockSession]) -> None:
         """Leave, in a forked child, the parent's sessions alone, the ``held`` ones too."""
         self._mutex = Mutex()
-        inherited: list[RowSession] = [*self._idle.forget_parent(), *held]
+        inherited: list[LockSession] = [*self._idle.forget_parent(), *held]
         for session in inherited:
             mute(descriptor_of(session.connection.connection))
             park(session)

@@ -19,7 +19,7 @@ from ...core.values import Claim
 from ..table.connection import is_direct
 from ..table.sql import PG_NOW
 from .dialect import LONGEST_WAIT, Missing, RowDialect, milliseconds
-from .session import Row, RowSession
+from .session import LockSession, Row
 
 __all__ = ["RowPostgreSQL"]
 
@@ -130,7 +130,7 @@ class RowPostgreSQL(RowDialect):
     def _given(self, claim: Claim) -> dict[str, Any]:
         return {**self.given(claim), "idle": milliseconds(claim.ttl)}
 
-    def _is_direct(self, session: RowSession) -> bool:
+    def _is_direct(self, session: LockSession) -> bool:
         """Return whether statements can be prepared; the first time, prepare them."""
         if session.direct is None:
             session.direct = is_direct(session.connection)
@@ -142,10 +142,10 @@ class RowPostgreSQL(RowDialect):
                     cursor.execute("; ".join([*SET_UP, *prepare, plan]))
         return session.direct
 
-    def make(self, session: RowSession, claim: Claim) -> None:
+    def make(self, session: LockSession, claim: Claim) -> None:
         session.execute([MAKE], self.given(claim))
 
-    def attempt(self, session: RowSession, claim: Claim) -> int | None:
+    def attempt(self, session: LockSession, claim: Claim) -> int | None:
         given = self._given(claim)
         if self._is_direct(session):
             statements = ["BEGIN", _execute("note"), "COMMIT AND CHAIN", _execute("lock")]
@@ -160,48 +160,48 @@ class RowPostgreSQL(RowDialect):
             raise Missing
         return None if row[0] is None else int(row[0])
 
-    def send_wait(self, session: RowSession, claim: Claim) -> None:
+    def send_wait(self, session: LockSession, claim: Claim) -> None:
         wait = _execute("wait") if self._is_direct(session) else WAIT
         session.send([wait], self.given(claim))
 
-    def waited(self, session: RowSession, claim: Claim, row: Row | None) -> int | None:
+    def waited(self, session: LockSession, claim: Claim, row: Row | None) -> int | None:
         return None if row is None else int(row[0])
 
-    def renew(self, session: RowSession, claim: Claim) -> None:
+    def renew(self, session: LockSession, claim: Claim) -> None:
         session.execute([f"SET LOCAL {_IDLE_LIMIT}"], self._given(claim))
 
-    def release(self, session: RowSession, claim: Claim, *, long: bool) -> None:
+    def release(self, session: LockSession, claim: Claim, *, long: bool) -> None:
         if long:
             session.execute([USED, "COMMIT"], self.given(claim))
         else:
             session.execute(["COMMIT"], {})
 
-    def cancel(self, session: RowSession, other: RowSession, limit: float) -> None:
+    def cancel(self, session: LockSession, other: LockSession, limit: float) -> None:
         raw: Any = session.connection.connection
         with session.connection.wrap_database_errors:
             raw.cancel_safe(timeout=limit)
 
-    def holder(self, session: RowSession, key: str) -> Row | None:
+    def holder(self, session: LockSession, key: str) -> Row | None:
         rows = session.fetch(f"{HELD} WHERE r.digest = %(key)s", {"key": key})
         return rows[0] if rows else None
 
-    def holders(self, session: RowSession, after: str, size: int) -> tuple[list[Row], str | None]:
+    def holders(self, session: LockSession, after: str, size: int) -> tuple[list[Row], str | None]:
         return session.fetch(HELD, {}), None
 
-    def end(self, session: RowSession, key: str, owner: str) -> bool:
+    def end(self, session: LockSession, key: str, owner: str) -> bool:
         rows = session.fetch(
             f"{END} h.digest = %(key)s AND h.owner = %(owner)s", {"key": key, "owner": owner}
         )
         return bool(rows and rows[0][0])
 
     def idle_rows(
-        self, session: RowSession, after: str, size: int, older: int
+        self, session: LockSession, after: str, size: int, older: int
     ) -> list[tuple[str, bool]]:
         rows = session.fetch(IDLE, {"after": after, "size": size, "older": older})
         return [(digest, bool(idle)) for digest, idle in rows]
 
-    def remove(self, session: RowSession, digests: Sequence[str], older: int) -> int:
+    def remove(self, session: LockSession, digests: Sequence[str], older: int) -> int:
         return session.change(REMOVE, {"keys": list(digests), "older": older})
 
-    def tidy(self, session: RowSession) -> None:
+    def tidy(self, session: LockSession) -> None:
         session.change(TIDY, {})

@@ -25,7 +25,7 @@ from ..table.connection import _open
 from ..table.errors import Overdue, is_conflict, is_session_end
 from ..table.sentry import within
 
-__all__ = ["Ended", "Row", "RowSession"]
+__all__ = ["Ended", "LockSession", "Row"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -45,7 +45,7 @@ class Ended(OperationalError):
         self.reported = reported
 
 
-class RowSession:
+class LockSession:
     """A connection of our own, used by one thread at a time under its ``mutex``."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:

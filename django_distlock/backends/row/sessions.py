@@ -18,11 +18,11 @@ from ..table.checks import check_deploy
 from ..table.located import InDatabase
 from . import checks, pausing
 from .pool import SessionPool
-from .session import RowSession
+from .session import LockSession
 
 __all__ = ["ABANDONED", "GLANCE", "MOMENT", "MOST", "InSessions"]
 
-S = TypeVar("S", bound=RowSession)
+S = TypeVar("S", bound=LockSession)
 T = TypeVar("T")
 
 MOST = 10_000  # connections that an option may ask for
