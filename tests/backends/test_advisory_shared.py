@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from django.db import connections
@@ -155,6 +156,17 @@ def test_a_writer_of_another_process_s_transaction_is_excluded(
     with pytest.raises(LockNotAcquiredError), sharing.atomic(xact=True):
         pass
     writer.release()
+
+
+@on_postgresql
+def test_a_transaction_keeps_no_other_lock_waiting(store: str, alias: str, name: str) -> None:
+    """It has raised the tokens to the clock, and so have all that come later."""
+    with lock(name, using=alias, wait=0).atomic(xact=True) as first:
+        for number in range(3):
+            time.sleep(0.02)  # longer than the tokens are ahead of the clock
+            lease = elsewhere(partial(taken, f"{name}{number}", alias, wait=0))
+            assert lease.fencing_token > first.fencing_token
+            lease.release()
 
 
 @on_servers

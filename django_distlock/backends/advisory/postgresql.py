@@ -24,7 +24,7 @@ from . import checks
 from .dialect import COLUMNS, AdvisoryDialect
 from .session import AdvisorySession
 
-__all__ = ["TOKEN", "AdvisoryPostgreSQL", "lock_of"]
+__all__ = ["RAISED", "AdvisoryPostgreSQL", "lock_of"]
 
 _LONGEST_LIMIT: Final = 2_147_483_647
 SET_UP: Final = (
@@ -48,11 +48,11 @@ RAISE: Final = f"greatest(last_value + {_BEYOND}, {PG_NOW})"
 _AHEAD: Final = 5000
 # Each part is what the one around it is made of, and so comes before it. One at a time raises: who
 # draws meanwhile is behind the clock, too, and waits for its turn.
-_RAISED: Final = f"""SELECT CASE WHEN token >= now THEN token
+RAISED: Final = f"""SELECT CASE WHEN token >= now THEN token
     ELSE setval(%(sequence)s, now + {_AHEAD}) END
   FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now
     FROM (SELECT pg_advisory_xact_lock({RAISING}) OFFSET 0) AS alone OFFSET 0) AS second"""
-TOKEN: Final = f"""SELECT CASE WHEN token >= now THEN token ELSE ({_RAISED}) END
+TOKEN: Final = f"""SELECT CASE WHEN token >= now THEN token ELSE ({RAISED}) END
   FROM (SELECT nextval(%(sequence)s) AS token, {PG_NOW} AS now OFFSET 0) AS first"""
 TRY: Final = "SELECT CASE WHEN pg_try_advisory_lock($1) THEN (<token>) END"
 TRY_SHARED: Final = TRY.replace("advisory_lock", "advisory_lock_shared")

@@ -17,14 +17,14 @@ from ...core.values import Claim, Grant, Refusal
 from ...exceptions import UnsupportedOperationError
 from ..row.dialect import milliseconds
 from ..table.errors import state_of
-from .postgresql import TOKEN, lock_of
+from ..table.sql import PG_NOW
+from .postgresql import RAISED, lock_of
 
 __all__ = ["try_in_transaction", "wait_in_transaction"]
 
 _SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
 TRY: Final = f"""SELECT CASE WHEN pg_try_advisory_xact_lock<shared>(%(lock)s)
-    THEN ({TOKEN.replace("%(sequence)s", _SEQUENCE)}) END,
-  current_setting('transaction_isolation')"""
+    THEN nextval({_SEQUENCE}) END, {PG_NOW}, current_setting('transaction_isolation')"""
 LIMIT: Final = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
 WAIT: Final = "SELECT pg_advisory_xact_lock<shared>(%s)"
 
@@ -52,11 +52,11 @@ def _in_mode(sql: str, claim: Claim) -> str:
 
 
 def try_in_transaction(database: str, claim: Claim) -> Grant | Refusal:
-    """Attempt once, in one round trip."""
+    """Attempt once, in one round trip where the tokens are not behind the clock."""
     connection = connections[database]
     with connection.cursor() as cursor:
         cursor.execute(_in_mode(TRY, claim), {"lock": lock_of(claim.key)})
-        token, isolation = cursor.fetchone()
+        token, now, isolation = cursor.fetchone()
     if not isolation.startswith("read "):
         raise UnsupportedOperationError(
             f"xact=True needs READ COMMITTED, and DATABASES[{database!r}] has {isolation.upper()}: "
@@ -66,7 +66,26 @@ def try_in_transaction(database: str, claim: Claim) -> Grant | Refusal:
         )
     if token is None:
         return Refusal(queue=True)
+    if token < now:
+        token = _raised(connection)
     return Grant(token, claim.ttl, _Transaction(connection))
+
+
+def _raised(connection: BaseDatabaseWrapper) -> int:
+    """Raise the tokens to the clock, and return one.
+
+    Who raises has a lock of the transaction's, for which all others would wait until its end. The
+    way back to a savepoint frees it; what was done to a sequence stays.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SAVEPOINT distlock_token")
+        try:
+            cursor.execute(RAISED.replace("%(sequence)s", _SEQUENCE))
+            (token,) = cursor.fetchone()
+        finally:
+            cursor.execute("ROLLBACK TO SAVEPOINT distlock_token")
+            cursor.execute("RELEASE SAVEPOINT distlock_token")
+    return int(token)
 
 
 def wait_in_transaction(database: str, claim: Claim, limit: float) -> Grant | Refusal:
