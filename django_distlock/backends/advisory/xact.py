@@ -74,8 +74,8 @@ def try_in_transaction(database: str, claim: Claim) -> Grant | Refusal:
 def _raised(connection: BaseDatabaseWrapper) -> int:
     """Raise the tokens to the clock, and return one.
 
-    Who raises has a lock of the transaction's, for which all others would wait until its end. The
-    way back to a savepoint frees it; what was done to a sequence stays.
+    Raising takes a lock of the transaction's, for which all others would wait until its end. The
+    rollback to a savepoint frees it; what was done to a sequence stays.
     """
     with connection.cursor() as cursor:
         cursor.execute("SAVEPOINT distlock_token")
