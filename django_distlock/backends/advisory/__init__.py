@@ -84,10 +84,9 @@ class AdvisoryBackend(AdvisorySessions):
         lock = dialect.lock_of(session, claim.key)
         joins = lock in session.owners
         if joins:
-            session.settle(limit)
-            joins = lock in session.owners
-        if joins and not session.may_join(claim, lock):
-            return Refusal()  # to the server, it would be the same session that asks
+            session.settle(limit)  # of a release that was answered late, say
+            if not session.may_join(claim, lock):
+                return Refusal()  # to the server, it would be the same session that asks
         try:
             send = partial(dialect.send_try, session, lock, claim)
             row = session.ask(

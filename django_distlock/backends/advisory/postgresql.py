@@ -24,7 +24,7 @@ from . import checks
 from .dialect import COLUMNS, AdvisoryDialect
 from .session import AdvisorySession
 
-__all__ = ["RAISED", "AdvisoryPostgreSQL", "lock_of"]
+__all__ = ["RAISED", "SEQUENCE", "AdvisoryPostgreSQL", "lock_of"]
 
 _LONGEST_LIMIT: Final = 2_147_483_647
 SET_UP: Final = (
@@ -38,7 +38,7 @@ SET_UP: Final = (
     "SELECT set_config('client_connection_check_interval', '5s', false)"
     " WHERE version() LIKE '%linux%'",
 )
-_SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
+SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
 # More than can have been drawn in the time for which a crash forgets.
 _BEYOND: Final = 16_384
 ALIVE: Final = "1684632436, 1"
@@ -122,7 +122,7 @@ class AdvisoryPostgreSQL(AdvisoryDialect):
         with session.connection.cursor() as cursor:
             for sql in SET_UP:
                 cursor.execute(sql)
-            cursor.execute(f"SELECT {_SEQUENCE}")
+            cursor.execute(f"SELECT {SEQUENCE}")
             (sequence,) = cursor.fetchone()  # quoted as a name in a statement has to be
             name = "'" + sequence.replace("'", "''") + "'::regclass"
             cursor.execute(f"SELECT pg_try_advisory_lock({ALIVE})")

@@ -70,7 +70,7 @@ class AdvisorySession(LockSession):
         return held
 
     def may_join(self, claim: Claim, lock: str) -> bool:
-        """Return whether a claim may share a lock that this session holds."""
+        """Return whether a claim may share a lock that the session holds."""
         owners = self.owners[lock]
         return (
             claim.shared

@@ -18,13 +18,13 @@ from ...exceptions import UnsupportedOperationError
 from ..row.dialect import milliseconds
 from ..table.errors import state_of
 from ..table.sql import PG_NOW
-from .postgresql import RAISED, lock_of
+from .postgresql import RAISED, SEQUENCE, lock_of
 
 __all__ = ["try_in_transaction", "wait_in_transaction"]
 
-_SEQUENCE: Final = "pg_get_serial_sequence('distlock_advisory', 'token')"
 TRY: Final = f"""SELECT CASE WHEN pg_try_advisory_xact_lock<shared>(%(lock)s)
-    THEN nextval({_SEQUENCE}) END, {PG_NOW}, current_setting('transaction_isolation')"""
+    THEN nextval({SEQUENCE}) END, {PG_NOW}, current_setting('transaction_isolation')"""
+RAISE: Final = RAISED.replace("%(sequence)s", SEQUENCE)
 LIMIT: Final = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
 WAIT: Final = "SELECT pg_advisory_xact_lock<shared>(%s)"
 
@@ -80,7 +80,7 @@ def _raised(connection: BaseDatabaseWrapper) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SAVEPOINT distlock_token")
         try:
-            cursor.execute(RAISED.replace("%(sequence)s", _SEQUENCE))
+            cursor.execute(RAISE)
             (token,) = cursor.fetchone()
         finally:
             cursor.execute("ROLLBACK TO SAVEPOINT distlock_token")
@@ -89,7 +89,7 @@ def _raised(connection: BaseDatabaseWrapper) -> int:
 
 
 def wait_in_transaction(database: str, claim: Claim, limit: float) -> Grant | Refusal:
-    """Stand in the server's queue for ``limit`` seconds."""
+    """Wait in the server's queue for ``limit`` seconds."""
     try:
         # A savepoint, as the end of the wait is an error, which ends a transaction.
         with transaction.atomic(using=database), connections[database].cursor() as cursor:

@@ -218,7 +218,7 @@ class Queue:
             return [*ops, op("check-session", entry.key, session=entry.session)]
         if state.mark is None:
             return [*ops, op("check-not-exists", paths.mark)]
-        # Nobody is in the queue any more.
+        # The queue is empty.
         return [*ops, op("delete-cas", paths.mark, index=state.mark.index)]
 
     def _is_dead(self, each: KeyValue, state: State, record: ConsulRecord | None) -> bool:

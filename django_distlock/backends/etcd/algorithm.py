@@ -1,6 +1,6 @@
 """What is done in etcd for a claim, as generators of questions: no sockets, no event loop.
 
-The line of a lock is the keys below its digest, one a contender, in the order in which they were
+The queue of a lock is the keys below its digest, one a contender, in the order in which they were
 made. The first key holds the lock, and the revision at which it was made is the token.
 
 Under a limit so many of the first hold it, each in a slot, which is written under its key. No two

@@ -28,9 +28,9 @@ __all__ = [
     "report",
 ]
 
-RESTORED = "0" * 16  # the attempt that nobody undoes
+RESTORED = "0" * 16  # the attempt that is never undone
 RETRY = (0.001, 0.005)  # seconds between two tries of contenders that split the votes
-WAITED_FOR = 2  # what a node says that freed a lock for which somebody waits
+WAITED_FOR = 2  # what a node answers that freed a lock with a waiter
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
 
 

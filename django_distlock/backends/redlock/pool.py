@@ -26,7 +26,7 @@ __all__ = ["NodePool", "QuorumClient"]
 
 T = TypeVar("T")
 
-IDLE = 64  # pools that are kept when nobody needs them
+IDLE = 64  # idle clients that are kept
 
 
 class QuorumClient:

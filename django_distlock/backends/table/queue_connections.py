@@ -26,7 +26,7 @@ class QueueConnection(ABC):
     """
 
     def __init__(self, clock: Clock) -> None:
-        # Nobody waits for it at the interpreter's end: what a process is inside of ends with it.
+        # Not drained at the interpreter's end: what a process waits for ends with it.
         self.worker = Worker("distlock-queue", drained=False)
         self.used = clock()
         self.waited = False
