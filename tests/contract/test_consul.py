@@ -15,8 +15,10 @@ from django_distlock.testing.contract.parts import (
     Exclusion,
     Fencing,
     Handing,
+    Limits,
     Liveness,
     Ownership,
+    Shared,
     Visible,
     Waiting,
 )
@@ -69,7 +71,17 @@ if "consul" in chosen():
         servers = CONSUL
 
     class TestKeptConsul(
-        OnConsul, Cleaning, Exclusion, Fencing, Handing, Liveness, Ownership, Visible, Waiting
+        OnConsul,
+        Cleaning,
+        Exclusion,
+        Fencing,
+        Handing,
+        Limits,
+        Liveness,
+        Ownership,
+        Shared,
+        Visible,
+        Waiting,
     ):
         """Keys that stay, so that their LockIndex goes on rising: what that may change."""
 

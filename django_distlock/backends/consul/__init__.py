@@ -53,6 +53,7 @@ class ConsulBackend(FlowBackend):
     """
 
     queues = fair = notifies = counts_waiters = cleans = True
+    supports_shared = supports_limit = True
     poll = (0.02, 0.25)
     longest_ttl = options.LONGEST_TTL
     store_errors = (HttpError, ConsulError)
@@ -111,6 +112,9 @@ class ConsulBackend(FlowBackend):
         return self._algorithm.withdraw(claim)
 
     def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
+        return next(iter((yield from self.holders_flow(name))), None)
+
+    def holders_flow(self, name: str) -> Talk[list[LockInfo]]:
         return inspect.look(self._api, self._algorithm.queue, self._folder, self.key(name))
 
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:

@@ -12,17 +12,20 @@ from collections.abc import Sequence
 
 from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
-from .api import MOST_OPS, Api, Op, Talk, Txn, op
-from .holds import ConsulEntry, Hold, Ways, chunks
+from .api import MOST_OPS, Api, Op, Talk, Txn
+from .holds import ConsulEntry, Hold, Plan, Ways, chunks
 from .liveness import Liveness
 from .queue import Queue
-from .records import ConsulRecord, Paths, stands_for
+from .records import ConsulRecord, Paths, stands_for, state_of
 from .sessions import ConsulSessions
+from .shares import Shares
 
 __all__ = ["ConsulAlgorithm"]
 
 TRIES = 5
 """How often it is read again when others came between."""
+OURS = 6
+"""Operations of an attempt that do not depend on how many are ahead."""
 
 
 class ConsulAlgorithm:
@@ -42,7 +45,8 @@ class ConsulAlgorithm:
         self.ways = ways
         self.sessions = sessions
         self.clock = clock
-        self.queue = Queue(api, ways, sessions, liveness, clock)
+        self.shares = Shares(liveness, clock)
+        self.queue = Queue(api, ways, sessions, self.shares, liveness, clock)
         self.holds: dict[str, Hold] = {}
 
     # -- acquire -----------------------------------------------------------------------------------
@@ -50,7 +54,7 @@ class ConsulAlgorithm:
     def acquire(self, claim: Claim, join: bool) -> Talk[Grant | Refusal]:
         """Attempt once, and with ``join`` queue when refused."""
         if claim.owner in self.holds and (yield from self.renew(claim, late=True)):
-            return Grant(self.holds[claim.owner].token, claim.ttl)
+            return self.holds[claim.owner].grant(claim.ttl)
         paths = Paths(self.start, claim.key)
         entry = self.queue.entries.get(claim.owner)
         if entry is not None and self.queue.is_waiting(entry):
@@ -58,15 +62,12 @@ class ConsulAlgorithm:
                 return Refusal(queue=True)  # the waiter ahead of us is still there
             self.queue.drop(claim)
             entry = None
-        if entry is None:
-            blind = not (join and self.queue.is_contended(claim.key))
-        else:
-            blind = entry.ready and len(entry.ahead) < MOST_OPS - 4
-        if blind:
-            answer = yield from self._lock(claim, paths, self.ways.attempt(paths, entry), entry)
+        unread = self._unread(claim, paths, entry, join)
+        if unread is not None:
+            answer = yield from self._lock(claim, paths, unread, entry)
             if isinstance(answer, Txn) and self.ways.keeps and answer.says("doesn't exist"):
-                ops = self.ways.attempt(paths, entry, new=True)
-                answer = yield from self._lock(claim, paths, ops, entry)
+                again = self._unread(claim, paths, entry, join, new=True)
+                answer = yield from self._lock(claim, paths, again or unread, entry)
             if isinstance(answer, Grant):
                 return answer
             if entry is not None:
@@ -88,10 +89,13 @@ class ConsulAlgorithm:
             plan = self.queue.plan(claim, paths, state, entry)
             if plan is None:  # ours: the answer was lost
                 if (yield from self.renew(claim, late=True)):
-                    return Grant(self.holds[claim.owner].token, claim.ttl)
+                    return self.holds[claim.owner].grant(claim.ttl)
                 continue
             if isinstance(plan, Refusal):
                 return plan
+            if len(plan.before) > MOST_OPS - OURS:  # what dead holders left
+                yield from self.api.transact(plan.before[:MOST_OPS])
+                continue
             answer = yield from self._lock(claim, paths, plan, entry)
             if isinstance(answer, Grant):
                 return answer
@@ -102,26 +106,50 @@ class ConsulAlgorithm:
                 entry = None
         return Refusal(queue=entry is not None)
 
+    def _unread(
+        self,
+        claim: Claim,
+        paths: Paths,
+        entry: ConsulEntry | None,
+        join: bool,
+        *,
+        new: bool = False,
+    ) -> Plan | None:
+        """Return what may be tried without reading; None where that would be in vain."""
+        if entry is None:
+            if join and self.queue.is_contended(claim.key):
+                return None
+        elif not (claim.is_exclusive and entry.ready and len(entry.ahead) < MOST_OPS - OURS):
+            return None
+        if claim.is_exclusive:
+            return Plan(self.ways.attempt(paths, entry, new=new))
+        return self.shares.attempt(claim, paths, self.ways.is_free(paths, new=new))
+
     def _lock(
-        self, claim: Claim, paths: Paths, before: Sequence[Op], entry: ConsulEntry | None
+        self, claim: Claim, paths: Paths, plan: Plan, entry: ConsulEntry | None
     ) -> Talk[Grant | Txn]:
-        """Lock the key if all is so that has to be ``before``; with a new session if ours died."""
-        record = self.ways.first_record(claim)
+        """Lock the key if all is as planned; with a new session if ours died."""
+        members = plan.members
+        slot = None if members is None else members.grant(claim).slot
+        share = "" if members is None else paths.share(claim.owner)
+        record = self.ways.first_record(claim, slot)
         value = record.dumps()
         again = True
         while True:
             asked = self.clock()
             session = yield from self.sessions.for_ttl(claim.ttl)
-            lock = op("lock", paths.lock, session=session.id, value=value)
-            txn = yield from self.api.transact([*before, lock])
+            ops = self.ways.take(paths, session.id, value, plan, share or paths.lock)
+            txn = yield from self.api.transact(ops)
             if txn.done:
                 break
             if not (txn.dead_session and again):
+                if txn.says(paths.guard):
+                    self.shares.outrun(claim.key)
                 return txn
             self.sessions.forget(session.id)
             again = False
         pair = txn.pairs[-1]
-        self.holds[claim.owner] = Hold(
+        hold = self.holds[claim.owner] = Hold(
             paths=paths,
             session=session.id,
             index=pair.index,
@@ -129,10 +157,15 @@ class ConsulAlgorithm:
             lock_index=pair.lock_index,
             record=record,
             until=asked + claim.ttl,
-            entry="" if entry is None else entry.key,
+            entry="" if entry is None or share else entry.key,
+            share=share,
         )
         self.queue.drop(claim)
-        return Grant(pair.index, claim.ttl)
+        if members is not None:
+            self.shares.granted(claim.key, pair.index, members)
+            if entry is not None:
+                self.queue.call_next(claim.key, entry.key)
+        return hold.grant(claim.ttl)
 
     # -- renew -------------------------------------------------------------------------------------
 
@@ -154,7 +187,13 @@ class ConsulAlgorithm:
             if kept is None:  # another process's, or too short: the lock moves to one of ours
                 session = (yield from self.sessions.for_ttl(claim.ttl)).id
             record = self.ways.next_record(claim, hold)
-            txn = yield from self.api.transact(self.ways.renew(hold, record, session))
+            if claim.shared and not hold.share:
+                txn = yield from self.api.transact(self.ways.downgrade(hold, record, session))
+                if txn.done:
+                    hold.share, hold.entry = hold.paths.share(claim.owner), ""
+                    self.shares.outrun(claim.key)
+            else:
+                txn = yield from self.api.transact(self.ways.renew(hold, record, session))
             if txn.done:
                 self._renewed(claim, hold, txn, record, session, asked)
                 return True
@@ -173,7 +212,7 @@ class ConsulAlgorithm:
             alive = None
             if hold is not None and self.clock() < hold.until:
                 alive = yield from self.sessions.keep(hold.session, claim.ttl)
-            if hold is None or not alive:
+            if hold is None or not alive or (claim.shared and not hold.share):
                 ours[claim.owner] = yield from self.renew(claim)
                 continue
             record = self.ways.next_record(claim, hold)
@@ -193,7 +232,7 @@ class ConsulAlgorithm:
     def _renewed(
         self, claim: Claim, hold: Hold, txn: Txn, record: ConsulRecord, session: str, asked: float
     ) -> None:
-        pair = next(each for each in reversed(txn.pairs) if each.key == hold.paths.lock)
+        pair = next(each for each in reversed(txn.pairs) if each.key == hold.lock)
         hold.index, hold.lock_index = pair.index, pair.lock_index
         hold.session, hold.record, hold.until = session, record, asked + claim.ttl
         self.holds[claim.owner] = hold
@@ -202,22 +241,26 @@ class ConsulAlgorithm:
         """Look for a lock that the owner holds by what another process or request has written."""
         paths = Paths(self.start, claim.key)
         state = yield from self.api.look(paths, sure=True)
-        record, lock = state.record, state.lock
-        if not state.held or record is None or lock is None or record.owner != claim.owner:
+        held = state.of(claim.owner)
+        if held is None or not held.pair.session:
             return None
-        left = self.queue.left(claim.key, state)
+        if held == state.alone:
+            share, left = "", self.queue.left(claim.key, state)
+        else:
+            share, left = held.pair.key, self.shares.left(claim.key, held)
         if left is not None and left <= 0:
             return None
         mine = next((each for each in state.queue if stands_for(each.key, claim.owner)), None)
         return Hold(
             paths=paths,
-            session=lock.session,
-            index=lock.index,
-            token=state.token,
-            lock_index=lock.lock_index,
-            record=record,
+            session=held.pair.session,
+            index=held.pair.index,
+            token=held.token,
+            lock_index=held.pair.lock_index,
+            record=held.record,
             until=self.clock() + claim.ttl,
-            entry="" if mine is None else mine.key,
+            entry="" if mine is None or share else mine.key,
+            share=share,
         )
 
     # -- release -----------------------------------------------------------------------------------
@@ -256,7 +299,21 @@ class ConsulAlgorithm:
     def _free(self, key: str, hold: Hold, doubts: list[Exception] | None = None) -> Talk[bool]:
         if hold.entry:
             return (yield from self.queue.pass_on(key, hold, doubts))
-        return (yield from self.api.transact(self.ways.free(hold), doubts)).done
+        ops = self.ways.free(hold)
+        if not hold.share:
+            return (yield from self.api.transact(ops, doubts)).done
+        paths = hold.paths
+        txn = yield from self.api.transact([*ops, *self.shares.last_ops(hold)], doubts)
+        if not txn.done and txn.says(paths.guard):  # another was granted a share
+            self.shares.outrun(paths.key)
+            txn = yield from self.api.transact([*ops, *self.shares.last_ops(hold)], doubts)
+        if txn.done:
+            self.shares.released(hold)
+        state = state_of(paths, txn.pairs)
+        if state.guard is not None and not state.shares:
+            yield from self.api.delete(paths.guard, state.guard.index)
+            self.shares.forget(paths.key)
+        return txn.done
 
     def withdraw(self, claim: Claim) -> Talk[bool]:
         """Leave the queue with a claim that was refused."""
@@ -281,4 +338,5 @@ class ConsulAlgorithm:
         """Drop what is the parent's, in a forked child."""
         self.holds = {}
         self.queue.forget_parent()
+        self.shares.forget_parent()
         self.queue.liveness.forget_parent()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from ...core.members import Members
 from ...core.threads import Event
-from ...core.values import Claim
+from ...core.values import Claim, Grant
 from .api import Op, Txn, op
 from .records import ConsulRecord, Paths, entry_of
 from .sessions import ConsulSession
 
-__all__ = ["ConsulEntry", "Hold", "Ways", "chunks", "now_ms"]
+__all__ = ["ConsulEntry", "Hold", "Plan", "Ways", "chunks", "now_ms"]
 
 
 @dataclass(slots=True)
@@ -31,7 +33,18 @@ class Hold:
     """Whether a release was sent that may have been done."""
     entry: str = ""
     """The key of the queue entry by which it was got: it is kept until the release, so that who
-    comes next has but one key to watch."""
+    comes next has but one key to watch. Not of a lock that several may hold."""
+    share: str = ""
+    """The key of the holder's own where several may hold the lock."""
+
+    @property
+    def lock(self) -> str:
+        """The key by which it is held."""
+        return self.share or self.paths.lock
+
+    def grant(self, ttl: float) -> Grant:
+        """Return what the holder is told that asks again."""
+        return Grant(self.token, ttl, slot=self.record.slot)
 
 
 @dataclass(slots=True)
@@ -52,6 +65,8 @@ class ConsulEntry:
     """The entries before it, the nearest last."""
     ready: bool = False
     """Whether the one watched has gone: to be tried at once."""
+    shared: bool = False
+    """Whether the first one waits for those who hold the lock together, and not for one holder."""
 
     def still_ahead(self, txn: Txn) -> list[str]:
         """Return the entries that were still ahead when an `attempt` failed."""
@@ -60,8 +75,18 @@ class ConsulEntry:
 
 
 LONG_NOTE = 4_000  # characters; all entries are read when a waiter joins the queue
-# Of an attempt, before those of the entries ahead: the lock, and the entry or the queue's mark.
-_CHECKS = 2
+# Of an attempt, before those of the entries ahead: the lock, its guard, and the entry.
+_CHECKS = 3
+
+
+class Plan(NamedTuple):
+    """What takes a lock, if all is as it was read."""
+
+    before: Sequence[Op]
+    members: Members | None = None
+    """Who holds it then, where several may; the claim's owner is the last of them."""
+    guard: int = 0
+    """The index of the guard that such a grant writes; 0: there is none yet."""
 
 
 def now_ms() -> int:
@@ -78,10 +103,10 @@ class Ways:
 
     keeps: bool
 
-    def first_record(self, claim: Claim) -> ConsulRecord:
+    def first_record(self, claim: Claim, slot: int | None) -> ConsulRecord:
         """Return the record of a grant."""
         now = now_ms()
-        return ConsulRecord(claim.owner, 0, claim.ttl, now, now, None, claim.name, claim.note)
+        return ConsulRecord(claim.owner, 0, claim.ttl, now, now, None, claim.name, claim.note, slot)
 
     def next_record(self, claim: Claim, hold: Hold) -> ConsulRecord:
         """Return the record of a renewal, which shows by its beat that the holder lives."""
@@ -95,39 +120,72 @@ class Ways:
             token=hold.token,
             name=claim.name,
             note=claim.note or old.note,
+            slot=old.slot,
         )
 
-    def attempt(self, paths: Paths, entry: ConsulEntry | None, *, new: bool = False) -> list[Op]:
-        """Return what has to be so for a lock to be taken that was not read.
+    def is_free(self, paths: Paths, *, new: bool) -> Op:
+        """Return what fails if one holds a lock alone that was not read.
 
         Where keys are kept, most are there; a ``new`` one is not.
         """
         if self.keeps and not new:
-            ops = [op("check-session", paths.lock, session=None)]
-        else:
-            ops = [op("check-not-exists", paths.lock)]
+            return op("check-session", paths.lock, session=None)
+        return op("check-not-exists", paths.lock)
+
+    def attempt(self, paths: Paths, entry: ConsulEntry | None, *, new: bool) -> list[Op]:
+        """Return what has to be so for a lock to be taken that was not read."""
+        ops = [self.is_free(paths, new=new), op("check-not-exists", paths.guard)]
         if entry is None:
             return [*ops, op("check-not-exists", paths.mark)]
         ops.append(op("check-session", entry.key, session=entry.session))
         return ops + [op("check-not-exists", key) for key in entry.ahead]
 
+    def take(self, paths: Paths, session: str, value: bytes, plan: Plan, key: str) -> list[Op]:
+        """Return what takes a lock by ``key``: its own, or that of a share."""
+        lock = op("lock", key, session=session, value=value)
+        if plan.members is None:
+            return [*plan.before, lock]
+        return [
+            *plan.before,
+            # Fails while the lock-delay of the last one goes on who held it alone.
+            op("lock", paths.lock, session=session),
+            self._unlock(paths.lock, session),
+            op("cas", paths.guard, index=plan.guard, value=guard_value(plan.members.limit)),
+            lock,
+        ]
+
+    def _unlock(self, lock: str, session: str) -> Op:
+        if self.keeps:
+            return op("unlock", lock, session=session, value=b"%d" % now_ms())
+        return op("delete", lock)
+
     def free(self, hold: Hold) -> list[Op]:
         """Return what frees a lock that a hold has, if it has it still."""
-        lock = hold.paths.lock
         # "delete-cas" would not do: it says yes where there is no key, to whom has lost the lock.
-        check = op("check-index", lock, index=hold.index)
-        if self.keeps:
-            return [check, op("unlock", lock, session=hold.session, value=b"%d" % now_ms())]
-        return [check, op("delete", lock)]
+        check = op("check-index", hold.lock, index=hold.index)
+        if hold.share:
+            return [check, op("delete", hold.share)]
+        return [check, self._unlock(hold.lock, hold.session)]
 
     def renew(self, hold: Hold, record: ConsulRecord, session: str) -> list[Op]:
         """Return what writes a renewal, moving the lock to another session where that differs."""
-        lock = hold.paths.lock
+        lock = hold.lock
         ops = [op("check-index", lock, index=hold.index)]
         if session != hold.session:
             ops.append(op("unlock", lock, session=hold.session))
         # "cas" would do for the value, but sets the LockIndex to 0.
         return [*ops, op("lock", lock, session=session, value=record.dumps())]
+
+    def downgrade(self, hold: Hold, record: ConsulRecord, session: str) -> list[Op]:
+        """Return what has a lock that is held alone be shared from now on."""
+        paths = hold.paths
+        left = [op("delete", hold.entry)] if hold.entry else []
+        return [
+            *self.free(hold),
+            *left,
+            op("set", paths.guard, value=guard_value(0)),
+            op("lock", paths.share(record.owner), session=session, value=record.dumps()),
+        ]
 
     def join(self, paths: Paths, claim: Claim, session: ConsulSession) -> tuple[str, list[Op]]:
         """Return a new entry's key, and what joins the queue and shows all that there is."""
@@ -143,6 +201,11 @@ class Ways:
 def entry_value(note: str) -> bytes:
     """Return the value of a queue entry: since when, and who, for people."""
     return f"{now_ms()} {note if len(note) < LONG_NOTE else ''}".encode("utf-8", "replace")
+
+
+def guard_value(limit: int) -> bytes:
+    """Return the value of a guard: how many may hold the lock (0: any number), and since when."""
+    return b"%d %d" % (limit, now_ms())
 
 
 def mark(key: str) -> bytes:

@@ -23,35 +23,41 @@ SHOWN: Final = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def info_of(key: str, state: State, queue: Queue) -> LockInfo | None:
-    """Return what people are shown of a name; None when it is not held."""
-    record = state.record
-    if not state.held or record is None:
-        return None
-    left = queue.left(key, state)
-    if left is not None and left <= 0:
-        return None  # whoever wants it may have it
+def infos_of(key: str, state: State, queue: Queue) -> list[LockInfo]:
+    """Return what people are shown of a name: each who holds it."""
+    if state.alone is not None:
+        left = queue.left(key, state)
+        # Else whoever wants it may have it.
+        held = [state.alone] if left is None or left > 0 else []
+    else:
+        _, dead = queue.shares.living(key, state)
+        held = [share for share in state.shares if share not in dead]
     waiters = state.waiters
-    return noted(
-        record.note,
-        name=unreadable(record.name),
-        fencing_token=state.token,
-        acquired_at=_EPOCH + timedelta(milliseconds=record.since),
-        expires_at=_EPOCH + timedelta(milliseconds=record.at, seconds=record.ttl),
-        waiters=len(waiters),
-        owner=record.owner,
-        waiting=tuple(_holder(each.value) for each in waiters[:SHOWN]),
-    )
+    waiting = tuple(_holder(each.value) for each in waiters[:SHOWN])
+    return [
+        noted(
+            share.record.note,
+            name=unreadable(share.record.name),
+            fencing_token=share.token,
+            acquired_at=_EPOCH + timedelta(milliseconds=share.record.since),
+            expires_at=_EPOCH + timedelta(milliseconds=share.record.at, seconds=share.record.ttl),
+            waiters=len(waiters),
+            owner=share.record.owner,
+            waiting=waiting,
+            slot=share.record.slot,
+        )
+        for share in held
+    ]
 
 
 def _holder(entry: bytes) -> Holder:
     return HolderInfo.loads(entry.partition(b" ")[2].decode("utf-8", "replace")).holder
 
 
-def look(api: Api, queue: Queue, start: str, key: str) -> Talk[LockInfo | None]:
+def look(api: Api, queue: Queue, start: str, key: str) -> Talk[list[LockInfo]]:
     """Look at one name."""
     state = yield from api.look(Paths(start, key))
-    return info_of(key, state, queue)
+    return infos_of(key, state, queue)
 
 
 def some_states(api: Api, start: str, part: str) -> Talk[dict[str, State]]:
@@ -68,9 +74,7 @@ def some_states(api: Api, start: str, part: str) -> Talk[dict[str, State]]:
 def names_of(states: dict[str, State], queue: Queue) -> Iterator[LockInfo]:
     """Yield what is held."""
     for key, state in states.items():
-        info = info_of(key, state, queue)
-        if info is not None:
-            yield info
+        yield from infos_of(key, state, queue)
 
 
 def clean(api: Api, queue: Queue, start: str, policy: CleanPolicy, cursor: str) -> Talk[Cleaned]:
@@ -100,7 +104,7 @@ def _clean_one(
     living = [each for each in state.queue if each.session]
     left = queue.left(key, state) if state.held else 0.0
     over = left is not None and left <= 0
-    if not over or _age(state) < policy.older_than:
+    if not over or queue.shares.living(key, state)[0].all or _age(state) < policy.older_than:
         return False
     owner_only = state.held and len(living) == 1 and not state.waiters
     if living and not owner_only:
@@ -112,8 +116,10 @@ def _clean_one(
 
 
 def _remove(api: Api, paths: Paths, state: State) -> Talk[bool]:
-    ops = [op("delete", each.key) for each in state.queue]
-    for key, pair in ((paths.lock, state.lock), (paths.mark, state.mark)):
+    ops = [op("delete-cas", each.pair.key, index=each.pair.index) for each in state.shares]
+    ops += [op("delete", each.key) for each in state.queue]
+    single = ((paths.lock, state.lock), (paths.mark, state.mark), (paths.guard, state.guard))
+    for key, pair in single:
         if pair is None:
             ops.insert(0, op("check-not-exists", key))
         else:
@@ -124,6 +130,10 @@ def _remove(api: Api, paths: Paths, state: State) -> Talk[bool]:
 def _age(state: State) -> float:
     """Return for how many seconds a name has been idle, by the clocks of its users."""
     stamps = []
+    for share in state.shares:
+        stamps.append(share.record.at + int(share.record.ttl * 1000))
+    if state.guard is not None:
+        stamps.append(_number(state.guard.value.rpartition(b" ")[2]))
     if state.record is not None:
         lasts = state.record.ttl if state.held else 0.0  # else it ended with its session
         stamps.append(state.record.at + int(lasts * 1000))

@@ -9,6 +9,7 @@ lock's key alone decides the holder.
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import replace
 from typing import Final
 
 from ...core.clock import Clock
@@ -17,10 +18,11 @@ from ...core.values import Claim, Refusal
 from ...http import Request
 from ..flows import Standby
 from .api import Api, ConsulError, Op, Talk, ask, index_of, op, pairs_of
-from .holds import ConsulEntry, Hold, Ways, mark
+from .holds import ConsulEntry, Hold, Plan, Ways, mark
 from .liveness import Liveness
 from .records import ConsulRecord, KeyValue, Paths, State, stands_for, state_of
 from .sessions import ConsulSessions
+from .shares import Shares
 
 __all__ = ["Queue"]
 
@@ -36,11 +38,18 @@ class Queue:
     """The queue entries of one backend."""
 
     def __init__(
-        self, api: Api, ways: Ways, sessions: ConsulSessions, liveness: Liveness, clock: Clock
+        self,
+        api: Api,
+        ways: Ways,
+        sessions: ConsulSessions,
+        shares: Shares,
+        liveness: Liveness,
+        clock: Clock,
     ) -> None:
         self.api = api
         self.ways = ways
         self.sessions = sessions
+        self.shares = shares
         self.liveness = liveness
         self.clock = clock
         self._contended: dict[str, float] = {}
@@ -121,6 +130,7 @@ class Queue:
         entry.ahead = keys[: keys.index(entry.key)] if entry.key in keys else keys
         entry.index = max(entry.index, state.index)
         entry.ready = False
+        entry.shared = not state.held
         # The one behind another that hangs acts after a second, the next one after two.
         entry.look = self.clock() + min(max(STALLED, STALLED * len(entry.ahead)), SELDOM)
 
@@ -156,10 +166,7 @@ class Queue:
             txn = yield from self.api.transact(ops, doubts)
         if not txn.done:
             return False
-        following = self._first(key)
-        if following is not None and following.ahead[-1:] == [hold.entry]:
-            following.ahead.pop()  # it is of this process, and need not be told
-            following.ready = True
+        self.call_next(key, hold.entry)
         last = txn.pairs[-1] if txn.pairs else None
         if last is not None and last.key == paths.mark:
             if last.value.startswith(hold.entry.encode("ascii")):
@@ -170,6 +177,13 @@ class Queue:
                     self._contended.clear()
                 self._contended[key] = self.clock()
         return True
+
+    def call_next(self, key: str, gone: str) -> None:
+        """Note that an entry has gone, if the next one is of this process: it need not be told."""
+        following = self._first(key)
+        if following is not None and following.ahead[-1:] == [gone]:
+            following.ahead.pop()
+            following.ready = True
 
     # -- whose turn it is --------------------------------------------------------------------------
 
@@ -182,11 +196,11 @@ class Queue:
 
     def plan(
         self, claim: Claim, paths: Paths, state: State, entry: ConsulEntry | None
-    ) -> list[Op] | Refusal | None:
+    ) -> Plan | Refusal | None:
         """Return what takes the lock as it was seen; a refusal; None when it is ours already."""
         lock, record = state.lock, state.record
         queued = entry is not None
-        if state.held and record is not None and record.owner == claim.owner:
+        if state.of(claim.owner) is not None:
             return None
         if state.held:
             left = self.left(claim.key, state)
@@ -194,7 +208,13 @@ class Queue:
                 if entry is not None:
                     self.see(entry, state)
                 note = record.note if record is not None else ""
-                return Refusal(remaining=left, note=note, queue=queued)
+                other = 0 if claim.limit else None
+                return Refusal(remaining=left, note=note, queue=queued, other_limit=other)
+        taken = self.shares.plan(claim, paths, state)
+        if isinstance(taken, Refusal):
+            if entry is not None:
+                self.see(entry, state)
+            return replace(taken, queue=queued)
         ahead = state.queue
         if entry is not None:
             own = [number for number, each in enumerate(ahead) if each.key == entry.key]
@@ -213,13 +233,19 @@ class Queue:
         ops = [self._free_as(paths, lock)]
         if state.held and lock is not None:
             ops.append(op("unlock", paths.lock, session=lock.session))
+        ops += taken.before
         ops += [op("delete", each.key) for each in [*dead, *waiting][:50]]
         if entry is not None:
-            return [*ops, op("check-session", entry.key, session=entry.session)]
-        if state.mark is None:
-            return [*ops, op("check-not-exists", paths.mark)]
-        # The queue is empty.
-        return [*ops, op("delete-cas", paths.mark, index=state.mark.index)]
+            ops.append(op("check-session", entry.key, session=entry.session))
+            if taken.members is not None:  # the next one is to wait for all who hold it
+                ops.append(op("delete", entry.key))
+                if state.queue and state.queue[-1].key == entry.key and state.mark is not None:
+                    ops.append(op("delete-cas", paths.mark, index=state.mark.index))
+        elif state.mark is None:
+            ops.append(op("check-not-exists", paths.mark))
+        else:  # the queue is empty
+            ops.append(op("delete-cas", paths.mark, index=state.mark.index))
+        return taken._replace(before=ops)
 
     def _is_dead(self, each: KeyValue, state: State, record: ConsulRecord | None) -> bool:
         """Return whether an entry has no session, or is that of a holder whose time is over."""
@@ -248,14 +274,26 @@ class Queue:
                 # One of this process's watches; the others are told when it has gone.
                 yield Standby(entry.called, left)
                 continue
-            watched = entry.ahead[-1] if entry.ahead else paths.lock
-            words = (f"index={entry.index}", f"wait={max(1, int(left * SHARE * 1000))}ms")
+            words = [f"index={entry.index}", f"wait={max(1, int(left * SHARE * 1000))}ms"]
+            if entry.ahead:
+                watched = entry.ahead[-1]
+            elif entry.shared:
+                watched, words = paths.shares, ["recurse", *words]
+            else:
+                watched = paths.lock
             request = Request("GET", self.api.key(watched, *words), wait=left)
             answer = yield from ask(request)
             pairs = pairs_of(answer)
             index = index_of(answer)
             entry.index = index if index >= entry.index else 1
-            if not pairs or not pairs[0].session:
+            if entry.shared and not entry.ahead:
+                members, _ = self.shares.living(claim.key, state_of(paths, pairs))
+                if len(members.all) < (claim.limit or 1):
+                    entry.ready = True
+                    break
+                ends = [each.expires / 1e6 for each in members.all]
+                end = min(end, (min if claim.limit else max)(ends) + SHORTEST + 0.001)
+            elif not pairs or not pairs[0].session:
                 if entry.ahead:
                     entry.ahead.pop()
                 entry.ready = True

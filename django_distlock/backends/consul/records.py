@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from ...core.names import readable
@@ -18,6 +18,7 @@ __all__ = [
     "ConsulRecord",
     "KeyValue",
     "Paths",
+    "Share",
     "State",
     "entry_of",
     "folder",
@@ -52,6 +53,20 @@ class Paths:
         return f"{self.all}lock"
 
     @property
+    def guard(self) -> str:
+        """What each grant of a lock writes that several may hold."""
+        return f"{self.all}several"
+
+    @property
+    def shares(self) -> str:
+        """What the keys of those begin with who hold it together."""
+        return f"{self.all}h/"
+
+    def share(self, owner: str) -> str:
+        """Return the key of one of them."""
+        return f"{self.shares}{quote(owner, safe='')}"
+
+    @property
     def mark(self) -> str:
         """The mark of a queue, which no claim passes by; its value is the last waiter."""
         return f"{self.all}queue"
@@ -70,7 +85,7 @@ def folder(root: str, prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsulRecord:
-    """The value of a lock's key."""
+    """The value of the key by which a lock is held, alone or with others."""
 
     owner: str
     beat: int
@@ -83,12 +98,14 @@ class ConsulRecord:
     """None in the first record of a grant, whose ModifyIndex it is."""
     name: str = ""
     note: str = ""
+    slot: int | None = None
 
     def dumps(self) -> bytes:
         """Return the record as it is stored."""
         # Written by hand, as it is written for each grant.
         token = "" if self.token is None else f'"t":{self.token},'
-        head = f'{{"o":{_encode(self.owner)},"b":{self.beat},"l":{self.ttl},{token}'
+        slot = "" if self.slot is None else f'"n":{self.slot},'
+        head = f'{{"o":{_encode(self.owner)},"b":{self.beat},"l":{self.ttl},{token}{slot}'
         times = f'"s":{self.since},"a":{self.at},'
         raw = (head + times + _words(self.name, self.note)).encode("ascii")
         if len(raw) < LONG:
@@ -107,7 +124,7 @@ class ConsulRecord:
             if raw is not None and raw.startswith(PACKED):
                 raw = zlib.decompress(raw[len(PACKED) :])
             data: Any = json.loads(raw or b"null")
-            token = data.get("t")
+            token, slot = data.get("t"), data.get("n")
             return cls(
                 owner=str(data["o"]),
                 beat=int(data["b"]),
@@ -117,6 +134,7 @@ class ConsulRecord:
                 token=None if token is None else int(token),
                 name=str(data["name"]),
                 note=str(data["note"]),
+                slot=None if slot is None else int(slot),
             )
         except (ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError):
             return None
@@ -154,6 +172,18 @@ def pair_of(raw: Any) -> KeyValue:
     )
 
 
+class Share(NamedTuple):
+    """What a holder has: the lock's key, or one of its own beside others; and its record."""
+
+    pair: KeyValue
+    record: ConsulRecord
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        return self.pair.index if self.record.token is None else self.record.token
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """All keys in Consul of one name."""
@@ -165,6 +195,9 @@ class State:
     """The waiters, in the order in which they came; the holder may be the first of them."""
     index: int = 1
     """From which on changes can be watched."""
+    guard: KeyValue | None = None
+    shares: Sequence[Share] = ()
+    """Of those who hold it together; some may be dead."""
 
     @property
     def held(self) -> bool:
@@ -172,11 +205,16 @@ class State:
         return self.lock is not None and self.lock.session != ""
 
     @property
-    def token(self) -> int:
-        """The fencing token of the holder."""
-        if self.record is not None and self.record.token is not None:
-            return self.record.token
-        return 0 if self.lock is None else self.lock.index
+    def alone(self) -> Share | None:
+        """What the holder has, where one holds it alone."""
+        if not self.held or self.lock is None or self.record is None:
+            return None
+        return Share(self.lock, self.record)
+
+    def of(self, owner: str) -> Share | None:
+        """Return what an owner has."""
+        held = self.shares if self.alone is None else (self.alone, *self.shares)
+        return next((each for each in held if each.record.owner == owner), None)
 
     @property
     def waiters(self) -> list[KeyValue]:
@@ -191,8 +229,8 @@ class State:
 
 def state_of(paths: Paths, pairs: Iterable[KeyValue], index: int = 1) -> State:
     """Return the state of one name from the keys that begin with ``paths.all``."""
-    lock = mark = None
-    queue = []
+    lock = mark = guard = None
+    queue, shares = [], []
     for each in pairs:
         if each.key == paths.lock:
             lock = each
@@ -200,9 +238,14 @@ def state_of(paths: Paths, pairs: Iterable[KeyValue], index: int = 1) -> State:
             mark = each
         elif each.key.startswith(paths.queue):
             queue.append(each)
+        elif each.key == paths.guard:
+            guard = each
+        elif each.key.startswith(paths.shares) and (held := ConsulRecord.loads(each.value)):
+            shares.append(Share(each, held))
+    shares.sort(key=lambda each: each.token)
     queue.sort(key=lambda each: (each.created, each.key))
     record = None if lock is None else ConsulRecord.loads(lock.value)
-    return State(lock, record, mark, queue, index)
+    return State(lock, record, mark, queue, index, guard, shares)
 
 
 def entry_of(paths: Paths, owner: str, session: str) -> str:
