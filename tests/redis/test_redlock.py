@@ -35,6 +35,9 @@ def use(backend: RedlockBackend) -> None:
         time.sleep(0.3)
         lease.renew()
         assert [info.name for info in backend.held()] == ["a"]
+        lease.downgrade()
+        with lock("a", shared=True, using=backend.alias):
+            assert len(backend.holders("a")) == 2
     thread.join(20)
 
     async def asynchronously() -> None:

@@ -41,6 +41,8 @@ class Model:
     owner: str = ""
     attempt: str = ""
     token: int = 0
+    shares: dict[str, str] = field(default_factory=dict)
+    """The attempts of those who share it."""
 
     def run(self, script: str, words: tuple[Any, ...]) -> Any:
         """Run one call of a script."""
@@ -52,27 +54,35 @@ class Model:
         self, key: str, index: str, owner: str, life: int, proposed: str, *texts: Any
     ) -> Any:
         token = int(proposed)
-        attempt = texts[-1]
+        *_, attempt, shared = texts
         if self.owner and self.owner != owner:
             return [1000, b"", digest(self.owner).encode()]
-        if not self.owner:
+        if self.shares and not shared:
+            return [1000, b"", b"shared"]
+        if not self.owner and owner not in self.shares:
             if not max(self.token + 1, self.clock - NEAR) <= token <= self.clock + NEAR:
                 token = max(self.token + 1, self.clock)
             self.token = token
-        self.owner, self.attempt = owner, attempt
+        if shared:
+            self.shares[owner] = attempt
+        else:
+            self.owner, self.attempt = owner, attempt
         return self.token
 
     def do_raise(self, key: str, owner: str, token: int) -> int:
-        if self.owner != owner:
+        if self.owner != owner and owner not in self.shares:
             return 0
         self.token = max(self.token, token)
         return 1
 
     def do_release(self, key: str, index: str, owner: str, attempt: str) -> int:
-        if self.owner != owner or attempt not in ("", self.attempt):
-            return 0
-        self.owner = ""
-        return 1
+        if self.owner == owner and attempt in ("", self.attempt):
+            self.owner = ""
+            return 1
+        if owner in self.shares and attempt in ("", self.shares[owner]):
+            del self.shares[owner]
+            return 1
+        return 0
 
 
 @dataclass
@@ -83,8 +93,10 @@ class Contender:
     data: st.DataObject
     nodes: list[Model]
     late: list[Callable[[], object]]
-    grants: list[tuple[int, int]]
-    holding: set[int]
+    grants: list[tuple[bool, int]]
+    """Of each grant so far whether it is a share, and the token."""
+    holding: dict[int, bool]
+    """Who holds it, and whether as one of those who share it."""
     claim: Claim = field(init=False)
     turn: int = 0
 
@@ -96,17 +108,18 @@ class Contender:
         """Acquire and release, stopping before each delivery to a node."""
         while True:
             self.turn += 1
-            self.claim = Claim("x", KEY, f"{self.number}-{self.turn}", 30.0)
+            shared = self.data.draw(st.sampled_from([False, True]))
+            self.claim = Claim("x", KEY, f"{self.number}-{self.turn}", 30.0, shared=shared)
             while (grant := (yield from self.drive(self.acquire()))) is None:
                 pass
             assert isinstance(grant, Grant)
-            assert not self.holding, "two hold it"
-            self.holding.add(self.number)
-            if self.grants:
-                assert grant.fencing_token > self.grants[-1][1], "the token did not rise"
-            self.grants.append((self.number, grant.fencing_token))
+            assert not self.holding or (shared and all(self.holding.values())), "two hold it"
+            self.holding[self.number] = shared
+            before = [token for share, token in self.grants if not (share and shared)]
+            assert grant.fencing_token > max(before, default=0), "the token did not rise"
+            self.grants.append((shared, grant.fencing_token))
             yield
-            self.holding.discard(self.number)
+            del self.holding[self.number]
             yield from self.drive(
                 algorithm.release(NAMES, self.claim, 1.0, SHOWN[: len(self.nodes)])
             )
@@ -156,8 +169,8 @@ class Contender:
 def test_one_holds_and_its_token_is_the_greatest(size: int, data: st.DataObject) -> None:
     nodes = [Model(data.draw(st.integers(990, 1010))) for _ in range(size)]
     late: list[Callable[[], object]] = []
-    grants: list[tuple[int, int]] = []
-    holding: set[int] = set()
+    grants: list[tuple[bool, int]] = []
+    holding: dict[int, bool] = {}
     some = [Contender(number, data, nodes, late, grants, holding) for number in range(3)]
     for _ in range(90):
         what = data.draw(st.integers(0, 3))
@@ -234,9 +247,9 @@ def test_the_model_grants() -> None:
 
     fates = iter(lambda: "good", None)
     nodes = [Model(1000 + number) for number in range(5)]
-    grants: list[tuple[int, int]] = []
+    grants: list[tuple[bool, int]] = []
     good: Any = Good()
-    alone = Contender(0, good, nodes, [], grants, set())
+    alone = Contender(0, good, nodes, [], grants, {})
     for _ in range(100):
         next(alone.steps)
     assert len(grants) > 5

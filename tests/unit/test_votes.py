@@ -13,7 +13,7 @@ from django_distlock.backends.redlock.votes import (
     Tally,
     Verdict,
     agreed_token,
-    holder_of,
+    holders_of,
     quorum,
     standing,
     time_to_quorum,
@@ -130,7 +130,8 @@ def test_nobody_waits_longer_than_until_a_quorum_is_free(nodes: int, data: st.Da
 
 
 def test_who_holds() -> None:
-    assert holder_of(["a", "a", "a"], 0, 5) == "a"
-    assert holder_of(["a", "a", "b"], 1, 5) == "a"  # perhaps, with the one that says nothing
-    assert holder_of(["a", "a", "b", "b"], 0, 5) is None
-    assert holder_of([], 2, 5) is None
+    assert holders_of({"a": 3}, 0, 5) == ["a"]
+    assert holders_of({"a": 2, "b": 1}, 1, 5) == ["a"]  # perhaps, with the one that says nothing
+    assert holders_of({"a": 3, "b": 4, "c": 2}, 0, 5) == ["b", "a"]  # who share it
+    assert holders_of({"a": 2, "b": 2}, 0, 5) == []
+    assert holders_of({}, 2, 5) == []

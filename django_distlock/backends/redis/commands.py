@@ -7,6 +7,7 @@ of the server's among them. All of a talk goes over one connection.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -26,6 +27,7 @@ __all__ = [
     "run",
     "run_all",
     "several",
+    "source_of",
 ]
 
 T = TypeVar("T")
@@ -42,15 +44,20 @@ class RedisScript(NamedTuple):
     sha: str
 
 
-_INCLUDE = "-- include holders.lua\n"
+_INCLUDE = re.compile(r"^-- include (\w+\.lua)\n", re.MULTILINE)
+
+
+def source_of(package: str, name: str) -> str:
+    """Return a script of the ``lua`` folder of a package, with what it includes."""
+    folder = files(package).joinpath("lua")
+    text = folder.joinpath(f"{name}.lua").read_text("utf-8")
+    return _INCLUDE.sub(lambda found: folder.joinpath(found[1]).read_text("utf-8"), text)
 
 
 @cache
 def load(name: str) -> RedisScript:
-    """Return a script of the ``lua`` folder beside this file, with what it includes."""
-    folder = files(__package__).joinpath("lua")
-    head, include, rest = folder.joinpath(f"{name}.lua").read_text().partition(_INCLUDE)
-    text = head + folder.joinpath("holders.lua").read_text() + rest if include else head
+    """Return a script of the ``lua`` folder beside this file."""
+    text = source_of(__package__, name)
     return RedisScript(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

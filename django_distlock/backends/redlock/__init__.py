@@ -40,6 +40,7 @@ class RedlockBackend(BaseLockBackend):
     """
 
     cleans = True
+    supports_shared = True
     native_async = True
     notifies = True
     # Whoever does not wait at all asks once, and is not noted as waiting.
@@ -119,7 +120,7 @@ class RedlockBackend(BaseLockBackend):
             self._contended.add(claim.key)
         return freed.ours
 
-    def _look(self, name: str) -> Operation[inspect.QuorumInfo | None]:
+    def _look(self, name: str) -> Operation[list[inspect.QuorumInfo]]:
         limit = self._limit(self.conf.ttl)
         return inspect.look(self._names, self.key(name), limit, self.cluster.shown)
 
@@ -159,10 +160,16 @@ class RedlockBackend(BaseLockBackend):
         return await self._async_pool.run(self._release(claim))
 
     def inspect(self, name: str) -> LockInfo | None:
-        return self._pool.run(self._look(name))
+        return next(iter(self.holders(name)), None)
 
     async def ainspect(self, name: str) -> LockInfo | None:
-        return await self._async_pool.run(self._look(name))
+        return next(iter(await self.aholders(name)), None)
+
+    def holders(self, name: str) -> list[LockInfo]:
+        return [*self._pool.run(self._look(name))]
+
+    async def aholders(self, name: str) -> list[LockInfo]:
+        return [*await self._async_pool.run(self._look(name))]
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         after: str = "-"

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 RESTORED = "0" * 16  # the attempt that is never undone
+SHARED = "shared"
+"""In the place of the digest of an owner: all who share a lock are one rival to the others."""
 RETRY = (0.001, 0.005)  # seconds between two tries of contenders that split the votes
 WAITED_FOR = 2  # what a node answers that freed a lock with a waiter
 UNDO = 0.25  # seconds that an attempt that failed waits for its undoing, at most
@@ -107,7 +109,8 @@ def acquire(
             raise QuorumError(report(answers, node, _acquire_vote))
         refused = _refused(answers)
         rivals = [each[2].decode() for each in refused]
-        where = standing(digest(claim.owner), tally.yes, rivals, tally.failed, nodes)
+        me = SHARED if claim.shared else digest(claim.owner)
+        where = standing(me, tally.yes, rivals, tally.failed, nodes)
         after = random.uniform(*RETRY)  # noqa: S311 - spreads load, hides nothing
         over = where is Standing.BEATEN or time.monotonic() + after >= until
         if over or where is Standing.TRAILING:
@@ -164,12 +167,16 @@ def renew(
     Only by a quorum's yes it is ours for sure, so that no other can have it.
     """
     keys = [names.lock(claim.key) for claim in claims]
-    pairs = [word for claim in claims for word in (claim.owner, _ms(claim.ttl))]
+    args = [
+        word
+        for claim in claims
+        for word in (claim.owner, _ms(claim.ttl), f"s{claim.note}" if claim.shared else "")
+    ]
 
     def decided(answers: Answers) -> bool:
         return Verdict.OPEN not in _renewed(answers, len(claims))
 
-    answers = yield Round(script("renew"), [(*keys, *pairs)], limit, decided, keys=len(keys))
+    answers = yield Round(script("renew"), [(*keys, *args)], limit, decided, keys=len(keys))
     verdicts = _renewed(answers, len(claims))
     for number, verdict in enumerate(verdicts):
         if verdict in (Verdict.DOWN, Verdict.SPLIT):
@@ -208,7 +215,7 @@ def _words(
 ) -> tuple[Any, ...]:
     life = _ms(claim.ttl) + names.kept
     numbers = (life, f"{token:016}", f"{names.kept:013}", int(join))
-    texts = (readable(claim.name), claim.note, attempt)
+    texts = (readable(claim.name), claim.note, attempt, "s" if claim.shared else "")
     return (names.lock(claim.key), names.index, claim.owner, *numbers, *texts)
 
 

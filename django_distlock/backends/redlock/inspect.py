@@ -11,7 +11,7 @@ from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo
 from .algorithm import Names, each_vote, report
 from .rounds import Answer, Answers, Operation, QuorumError, Round
 from .scripts import Value, script
-from .votes import Tally, Verdict, holder_of, quorum
+from .votes import Tally, Verdict, holders_of, quorum
 
 __all__ = ["QuorumInfo", "clean", "look", "page"]
 
@@ -35,22 +35,24 @@ class NodeView:
     value: Value
 
 
-def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation[QuorumInfo | None]:
+def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation[list[QuorumInfo]]:
     """Return who holds a lock on a quorum, with each node's vote."""
 
     def decided(answers: Answers) -> bool:
-        owners = Counter(owner for each in answers if (owner := _owner(each)) is not None)
+        owners = Counter(seen.value.owner for each in answers for seen in _views(each))
         most = max(owners.values(), default=0)
         free = sum(isinstance(each, list) for each in answers) - most
         return Tally(len(node), most, free).verdict is not Verdict.OPEN
 
     answers = yield Round(script("look"), [(names.lock(key),)], limit, decided, keys=1)
     _need_quorum(answers, node)
-    views = {node[i]: seen for i, each in enumerate(answers) if (seen := _view(each))}
+    views = {name: _views(each) for name, each in zip(node, answers, strict=True)}
     votes = each_vote(answers, node, lambda said: "held" if said else "free")
     for name, seen in views.items():
-        votes[name] = f"held with token {seen.value.token} for {seen.left / 1000:g} s"
-    return _info(views, sum(not answered(each) for each in answers), votes)
+        if seen:
+            held = [f"with token {each.value.token} for {each.left / 1000:g} s" for each in seen]
+            votes[name] = f"held {', '.join(held)}"
+    return _infos(views, sum(not answered(each) for each in answers), votes)
 
 
 def page(
@@ -63,7 +65,7 @@ def page(
     """
     answers = yield Round(script("list"), [(names.index, after, PAGE)], limit, keys=1)
     _need_quorum(answers, node)
-    found: dict[bytes, dict[str, NodeView]] = defaultdict(dict)
+    found: dict[bytes, dict[str, list[NodeView]]] = defaultdict(lambda: defaultdict(list))
     ends = []
     for name, each in zip(node, answers, strict=True):
         if not isinstance(each, list) or isinstance(each[0], Exception):
@@ -73,16 +75,15 @@ def page(
             ends.append(following[1:])
         for key, left, raw in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
             if (value := Value.of(raw)) is not None:
-                found[key][name] = NodeView(left, now, value)
+                found[key][name].append(NodeView(left, now, value))
     end = min(ends, default=b"")
     silent = [name for name, each in zip(node, answers, strict=True) if not answered(each)]
     shown = []
     for key, views in sorted(found.items()):
         votes = {name: "held" if name in views else "free" for name in node}
         votes |= dict.fromkeys(silent, "no answer")
-        info = _info(views, len(silent), votes)
-        if info is not None and (not end or key <= end):
-            shown.append((key, info))
+        if not end or key <= end:
+            shown += [(key, info) for info in _infos(views, len(silent), votes)]
     return f"({end.decode()}" if end else "", shown
 
 
@@ -122,27 +123,29 @@ def _need_quorum(answers: Answers, node: Sequence[str]) -> None:
         raise QuorumError(report(answers, node, lambda said: "answered"))
 
 
-def _view(answer: Answer) -> NodeView | None:
-    if not isinstance(answer, list) or isinstance(answer[0], Exception) or not answer[0]:
-        return None
-    left, now, raw = answer[0]
-    value = Value.of(raw)
-    return None if value is None else NodeView(left, now, value)
+def _views(answer: Answer) -> list[NodeView]:
+    if not isinstance(answer, list) or isinstance(answer[0], Exception):
+        return []
+    said = answer[0]
+    found = zip(said[::3], said[1::3], map(Value.of, said[2::3]), strict=True)
+    return [NodeView(left, now, value) for left, now, value in found if value is not None]
 
 
-def _owner(answer: Answer) -> str | None:
-    seen = _view(answer)
-    return None if seen is None else seen.value.owner
+def _infos(
+    views: Mapping[str, Sequence[NodeView]], silent: int, votes: Mapping[str, str]
+) -> list[QuorumInfo]:
+    """Return the lock as the nodes of each holder show it, of those that have a quorum."""
+    by_owner: dict[str, list[NodeView]] = defaultdict(list)
+    for each in views.values():
+        for seen in each:
+            by_owner[seen.value.owner].append(seen)
+    holders = holders_of({owner: len(mine) for owner, mine in by_owner.items()}, silent, len(votes))
+    infos = [_info(by_owner[owner], votes) for owner in holders]
+    # Only those who share it are several.
+    return infos if all(info.shared for info in infos) else infos[:1]
 
 
-def _info(
-    views: Mapping[str, NodeView], silent: int, votes: Mapping[str, str]
-) -> QuorumInfo | None:
-    """Return the lock as its holder's nodes show it, if any has a quorum."""
-    owner = holder_of([seen.value.owner for seen in views.values()], silent, len(votes))
-    if owner is None:
-        return None
-    mine = [seen for seen in views.values() if seen.value.owner == owner]
+def _info(mine: Sequence[NodeView], votes: Mapping[str, str]) -> QuorumInfo:
     first = mine[0].value
     note = HolderInfo.loads(first.note)
     return QuorumInfo(
@@ -156,7 +159,8 @@ def _info(
         ttl=note.ttl,
         renewed=note.renewed,
         min_hold=note.min_hold,
-        owner=owner,
+        shared=note.shared,
+        owner=first.owner,
         votes=votes,
     )
 

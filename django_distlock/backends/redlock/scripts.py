@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 
 from ...core.names import unreadable
+from ..redis.commands import source_of
 
 __all__ = ["Script", "Value", "digest", "script"]
 
@@ -24,7 +24,7 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """Return the script of that name, read once."""
-    source = files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
+    source = source_of(__package__, name)
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

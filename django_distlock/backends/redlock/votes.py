@@ -16,7 +16,7 @@ __all__ = [
     "Tally",
     "Verdict",
     "agreed_token",
-    "holder_of",
+    "holders_of",
     "quorum",
     "standing",
     "time_to_quorum",
@@ -124,14 +124,13 @@ def time_to_quorum(left: Sequence[float], nodes: int) -> float | None:
     return sorted(left)[must_end - 1] if must_end > 0 else None
 
 
-def holder_of(owners: Sequence[str], silent: int, nodes: int) -> str | None:
+def holders_of(owners: Mapping[str, int], silent: int, nodes: int) -> list[str]:
     """Return who holds the lock on a quorum, or may, seeing that ``silent`` nodes said nothing.
 
-    ``owners`` are those that the answering nodes have; two can never have a quorum. One that may
-    have it only with nodes that are silent is shown too: a lock that seems to be free and is not
-    is worse, at three in the morning, than one that seems to be held.
+    ``owners`` are those that the answering nodes have, each with how many of them; those with most
+    nodes come first. One that may have a quorum only with nodes that are silent is shown too: a
+    lock that seems to be free and is not is worse, at three in the morning, than one that seems to
+    be held.
     """
-    if not owners:
-        return None
-    owner, count = Counter(owners).most_common(1)[0]
-    return owner if count + silent >= quorum(nodes) else None
+    by_count = sorted(owners, key=lambda owner: -owners[owner])
+    return [owner for owner in by_count if owners[owner] + silent >= quorum(nodes)]
