@@ -42,7 +42,7 @@ LONG = (
     "tests/backends/test_lock_rows_outages.py",
     "tests/backends/test_outages.py",
     "tests/backends/test_restarts.py",
-    "tests/backends/test_room_faults.py",
+    "tests/backends/test_queue_faults.py",
     "tests/backends/test_row_outages.py",
     "tests/backends/test_version_outages.py",
     "tests/consul/test_cluster_faults.py",
@@ -55,8 +55,10 @@ LONG = (
     "tests/zookeeper/test_cluster.py",
     "tests/zookeeper/test_sessions.py",
     # What searches many orders of events, and what has very many waiters.
+    "tests/model/test_engine.py::test_nothing_is_wrong_after_more_faults",
+    "tests/model/test_handoff.py::test_nothing_is_wrong_after_more_faults",
     "tests/redis/test_redlock.py::TestOnServers",
-    "tests/unit/test_rounds.py::test_one_holds_and_its_token_is_the_greatest",
+    "tests/unit/test_redlock_algorithm.py::test_one_holds_and_its_token_is_the_greatest",
     "tests/unit/test_threads.py::test_a_worker_survives_interruptions",
     "tests/zookeeper/test_queues.py::test_a_release_wakes_exactly_one_of_a_thousand",
     # Storms and histories.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from contextlib import ExitStack
@@ -13,8 +14,12 @@ from unittest import mock
 
 from django.contrib import admin
 from django.db import connections
+from django.http import QueryDict
 from django.test import TransactionTestCase, override_settings
 from django.utils import translation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import SimpleTestCase
 
 from django_distlock import inspection, lock, locks
 from django_distlock.admin.asking import Asked
@@ -37,6 +42,21 @@ from tests.admin.tools import (
     keys,
     names,
 )
+
+EXAMPLES = int(os.environ.get("DISTLOCK_FUZZ_EXAMPLES", "60"))
+
+
+class QuestionTests(SimpleTestCase):
+    """What an address asks."""
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(st.dictionaries(st.sampled_from([*Asked.__slots__, "retry", "hold"]), st.text()))
+    def test_any_question(self, given: dict[str, str]) -> None:
+        """An address that says anything is answered, and its own address asks the same."""
+        asked = Asked.read(given)
+        self.assertEqual(Asked.read(QueryDict(asked.query())), asked)
+        board = Board([], [], [], [], {}, at=datetime.now(UTC))
+        self.assertEqual(asked.answer(board, 50).number, 1)
 
 
 @override_settings(DISTLOCKS=ALIASES)
