@@ -46,7 +46,7 @@ class Members(NamedTuple):
         try:
             limit, wanted, members = json.loads(text)
             found = cls(int(limit), int(wanted), tuple(_member(*each) for each in members))
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return None
         return found
 

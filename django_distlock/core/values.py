@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .text import shown
@@ -21,6 +21,7 @@ __all__ = [
     "LockInfo",
     "Refusal",
     "doer_of",
+    "moment",
     "noted",
     "user_of",
 ]
@@ -197,6 +198,17 @@ class Refusal:
     note: str = ""
     queue: bool = False
     other_limit: int | None = None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(microseconds: int) -> datetime | None:
+    """Return a time as a store has it; None where that is none: what is stored may be damaged."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return None
 
 
 class _Unread:

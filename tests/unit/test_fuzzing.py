@@ -101,10 +101,18 @@ def _template(text: str) -> None:
 Raises: TypeAlias = "tuple[type[Exception], ...]"
 TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...], Raises]] = {
     "holder info": (HolderInfo.loads, (NOTE, "", "[]", '{"pid": 1e999}'), ()),
-    "members": (Members.loads, (_members(), "[0,0,[]]", "[1,2,[[1,2,3,4,5,6]]]"), ()),
+    "members": (
+        Members.loads,
+        (_members(), "[0,0,[]]", "[1e999,2,[]]", '[0,0,[["o",1,2,3,0,""]]]'),
+        (),
+    ),
     "name": (_name, (r"\x41\u0041\U00110000\n", "\udcff"), ()),
     "owner in Redis": (long_owner, ("AAAAAAAAAAAAAAAAAAAAAQ", "=x"), ()),
-    "record of etcd": (EtcdRecord.loads, (EtcdRecord.of(CLAIM, 1).dumps(), "1 shared\nn\n"), ()),
+    "record of etcd": (
+        EtcdRecord.loads,
+        (EtcdRecord.of(CLAIM, 1).dumps(), "1 shared\nn\n", f"{'9' * 5000}\nn\n"),
+        (),
+    ),
     "ticket": (_ticket, ('{"task_id": "7", "name": "n", "owner": "o", "waits": 1}',), ()),
     "template": (
         _template,
@@ -126,12 +134,20 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...], Raises]] = {
     ),
 }
 BYTES: Mapping[str, tuple[Callable[[bytes], object], tuple[bytes, ...], Raises]] = {
-    "record of Redis": (_of_redis, (held_record(7, 9, OWNER, "n\n{}").encode(), b"17"), ()),
+    "record of Redis": (
+        _of_redis,
+        (held_record(7, 9, OWNER, "n\n{}").encode(), b"17", b"9" * 5000),
+        (),
+    ),
     "record of several": (_of_redis, (f"*{7:016}{9:09}n\n{_members()}".encode(),), ()),
     "value of Redlock": (Value.of, (f"{60000:013}{5:016}{7:016}{0:016}o\nn\n{{}}".encode(),), ()),
     "record of Consul": (
         _of_consul,
-        (ConsulRecord(OWNER, 1, 30.0, 1, 2, 3, "n", NOTE, 0).dumps(), b"3 1700000000000"),
+        (
+            ConsulRecord(OWNER, 1, 30.0, 1, 2, 3, "n", NOTE, 0).dumps(),
+            b"3 1700000000000",
+            b'{"l":1e999}',
+        ),
         (),
     ),
     "answer by HTTP": (

@@ -13,7 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_distlock.core.values import Claim, Grant, Holder, HolderInfo, LockInfo, Refusal, noted
+from django_distlock.core.values import (
+    Claim,
+    Grant,
+    Holder,
+    HolderInfo,
+    LockInfo,
+    Refusal,
+    moment,
+    noted,
+)
 
 # Two lone surrogates that JSON would join are left out: joined they are the same for people.
 WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -162,3 +171,10 @@ def test_values_cannot_be_changed() -> None:
         for name in names:
             with pytest.raises(AttributeError):  # FrozenInstanceError is one
                 setattr(value, name, None)
+
+
+@pytest.mark.parametrize("microseconds", [10**18, -(10**18), 9 * 10**18])
+def test_a_time_that_is_none(microseconds: int) -> None:
+    """What a store has may be damaged: it is shown without the time."""
+    assert moment(microseconds) is None
+    assert moment(1_000_000) == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from ...core.durations import in_microseconds
 from ...core.names import unreadable
-from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, noted
+from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, moment, noted
 from .api import Api, Talk, op
 from .holds import now_ms
 from .queue import Queue
@@ -20,7 +20,6 @@ PARTS: Final = "0123456789abcdef"
 """The digests are read in so many parts, by their first digit."""
 SHOWN: Final = 100
 """Waiters whose names are shown."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def infos_of(key: str, state: State, queue: Queue) -> list[LockInfo]:
@@ -39,8 +38,8 @@ def infos_of(key: str, state: State, queue: Queue) -> list[LockInfo]:
             share.record.note,
             name=unreadable(share.record.name),
             fencing_token=share.token,
-            acquired_at=_EPOCH + timedelta(milliseconds=share.record.since),
-            expires_at=_EPOCH + timedelta(milliseconds=share.record.at, seconds=share.record.ttl),
+            acquired_at=moment(share.record.since * 1000),
+            expires_at=moment(share.record.at * 1000 + in_microseconds(share.record.ttl)),
             waiters=len(waiters),
             owner=share.record.owner,
             waiting=waiting,
@@ -146,4 +145,4 @@ def _age(state: State) -> float:
 
 
 def _number(raw: bytes) -> int:
-    return int(raw) if raw.isdigit() else 0
+    return int(raw) if raw.isdigit() and len(raw) < 20 else 0

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -124,11 +125,13 @@ class ConsulRecord:
             if raw is not None and raw.startswith(PACKED):
                 raw = zlib.decompress(raw[len(PACKED) :])
             data: Any = json.loads(raw or b"null")
-            token, slot = data.get("t"), data.get("n")
+            token, slot, ttl = data.get("t"), data.get("n"), float(data["l"])
+            if not math.isfinite(ttl):
+                return None
             return cls(
                 owner=str(data["o"]),
                 beat=int(data["b"]),
-                ttl=float(data["l"]),
+                ttl=ttl,
                 since=int(data["s"]),
                 at=int(data["a"]),
                 token=None if token is None else int(token),
@@ -136,10 +139,19 @@ class ConsulRecord:
                 note=str(data["note"]),
                 slot=None if slot is None else int(slot),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError):
+        except _DAMAGED:
             return None
 
 
+_DAMAGED: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    zlib.error,
+)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from ...core.values import HolderInfo, LockInfo, noted
+from ...core.values import HolderInfo, LockInfo, moment, noted
 from . import protocol
 from .client import Operation
 from .protocol import Key, contenders, holders, key_of
@@ -18,7 +18,6 @@ PAGE = 500
 ENDS = 50
 """Leases that are asked for their end in one scan, or of one lock; see `page`."""
 SHOWN = 100  # waiters of a lock that are shown by who they are
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def look(root: str, digest: str) -> Operation[list[LockInfo]]:
@@ -90,7 +89,7 @@ def _infos(queue: list[Key], root: str, ends: int) -> Operation[list[LockInfo]]:
                 name=record.name,
                 fencing_token=holder.token,
                 slot=record.slot,
-                acquired_at=EPOCH + timedelta(microseconds=record.asked_at),
+                acquired_at=moment(record.asked_at),
                 expires_at=expires_at,
                 waiters=len(queue) - len(sure),
                 owner=holder.under(root)[1],

@@ -154,7 +154,7 @@ class EtcdRecord:
         """Read what `dumps` wrote; None if it is something else."""
         parts = text.split("\n", 2)
         asked_at, *mode = parts[0].split(" ")
-        if len(parts) != 3 or not (asked_at.isascii() and asked_at.isdigit()):
+        if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,19}", asked_at):
             return None
         found = cls(int(asked_at), unreadable(parts[1]), parts[2])
         if mode == [SHARED]:

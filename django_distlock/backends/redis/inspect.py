@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from ...core.names import key_of, unreadable
-from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, noted
+from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, moment, noted
 from ..base import BaseLockBackend
 from .aclient import AsyncClient
 from .client import RedisClient
@@ -23,7 +22,6 @@ from .transactions import Watched
 __all__ = ["RedisInspection", "SeenLock", "look", "members", "some_members"]
 
 BATCH = 500  # names a round trip
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,8 @@ class SeenLock:
             name=unreadable(record.name),
             fencing_token=record.token,
             # The token is drawn from the clock at the grant, unless the clock was turned back.
-            acquired_at=_EPOCH + timedelta(microseconds=min(record.token, self.now)),
-            expires_at=_EPOCH + timedelta(microseconds=self.now, milliseconds=left),
+            acquired_at=moment(min(record.token, self.now)),
+            expires_at=moment(self.now + left * 1000),
             waiters=self.waiters,
             owner=record.owner,
             slot=slot,

@@ -60,7 +60,7 @@ def read(record: bytes | None) -> RedisRecord | None:
         members = members._replace(all=all_of)
         token, retention = int(found[1]), int(found[2]) * 1000
         return RedisRecord(token, retention, "", found[3], "", text[0] == "#", members)
-    return RedisRecord(int(text)) if text.isascii() and text.isdigit() else None
+    return RedisRecord(int(text)) if re.fullmatch(r"[0-9]{1,19}", text) else None
 
 
 def kept(retention: int) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
-from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo
+from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, moment
 from .algorithm import Names, each_vote, report
 from .rounds import Answer, Answers, Operation, QuorumError, Round
 from .scripts import Value, script
@@ -16,7 +15,6 @@ from .votes import Tally, Verdict, holders_of, quorum
 __all__ = ["QuorumInfo", "clean", "look", "page"]
 
 PAGE = 500
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +150,9 @@ def _info(mine: Sequence[NodeView], votes: Mapping[str, str]) -> QuorumInfo:
         name=first.name,
         holder=note.holder,
         fencing_token=_token(seen.value.token for seen in mine),
-        acquired_at=_time(min(seen.value.acquired for seen in mine)),
+        acquired_at=moment(min(seen.value.acquired for seen in mine)),
         # The clocks of the nodes differ: it is that of the node whose lease ends last.
-        expires_at=_time(max(seen.now + 1000 * seen.left for seen in mine)),
+        expires_at=moment(max(seen.now + 1000 * seen.left for seen in mine)),
         metadata=note.metadata,
         ttl=note.ttl,
         renewed=note.renewed,
@@ -169,7 +167,3 @@ def _token(tokens: Iterable[int]) -> int:
     """Return the token that most have; of those that as many have, the highest."""
     counts = Counter(tokens)
     return max(counts, key=lambda token: (counts[token], token))
-
-
-def _time(microseconds: int) -> datetime:
-    return EPOCH + timedelta(microseconds=microseconds)

@@ -11,11 +11,10 @@ from django.db import connections
 from ...conf import AliasConf, OptionSpec
 from ...core.descriptors import engine_of
 from ...core.names import unreadable
-from ...core.values import Cleaned, CleanPolicy, LockInfo, noted
+from ...core.values import Cleaned, CleanPolicy, LockInfo, moment, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
 from ..table import errors
-from ..table.located import moment
 from ..table.options import whole_number
 from . import checks
 from .dialect import RowDialect

@@ -17,12 +17,12 @@ from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.fork import park
 from ...core.names import unreadable
 from ...core.threads import Mutex
-from ...core.values import Claim, Grant, LockInfo, Refusal, noted
+from ...core.values import Claim, Grant, LockInfo, Refusal, moment, noted
 from ...core.worker import close_connections
 from ..base import BaseLockBackend
 from . import checks, errors, members, options
 from .connection import Borrowed, Connections, is_direct, is_testing, limited
-from .located import InDatabase, moment
+from .located import InDatabase
 from .portable import PortableStatements
 from .queue_connections import QueueConnection
 from .queue_server import QueueServer

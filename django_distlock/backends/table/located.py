@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 from django.db import connections
@@ -16,16 +15,9 @@ from ...core.values import Cleaned, CleanPolicy, LockInfo
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
 
-__all__ = ["InDatabase", "moment"]
+__all__ = ["InDatabase"]
 
 Page = Callable[[str], tuple[list[tuple[Any, ...]], str | None]]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def moment(microseconds: int) -> datetime:
-    """Return the time so many microseconds after 1970, in which the tables and tokens count."""
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 class InDatabase(BaseLockBackend):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from ...core.names import key_of
-from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, noted
+from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, moment, noted
 from ..flows import FlowBackend
 from .algorithm import Talk
 from .options import Facts
@@ -19,7 +18,6 @@ __all__ = ["ZooKeeperInspection"]
 PAGE = 200  # locks that are read in one round trip
 SHOWN = 100  # waiters of a lock that are shown by who they are
 TRIES = 5
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ZooKeeperInspection(FlowBackend):
@@ -138,7 +136,7 @@ def _info(
         name=name,
         fencing_token=stat.mzxid if holder.limit else stat.czxid,
         slot=slot_of(data),
-        acquired_at=EPOCH + timedelta(milliseconds=stat.ctime),
+        acquired_at=moment(stat.ctime * 1000),
         expires_at=None,  # when the session of its process ends, or its ttl there runs out
         waiters=waiters,
         owner=holder.owner,
