@@ -8,6 +8,7 @@ import secrets
 from typing import Any
 
 from ..adapter import Adapter, Polled
+from .ours import OursLimited, OursShared
 from .redis.ours import OursRedis
 
 __all__ = ["CONSUL"]
@@ -25,6 +26,14 @@ class OursConsul(OursRedis):
     """The consul backend."""
 
     backend = "consul"
+
+
+class OursConsulShared(OursShared, OursConsul):
+    """The same, shared with others."""
+
+
+class OursConsulLimited(OursLimited, OursConsul):
+    """The same, held by four at once."""
 
 
 class BareCalls(Adapter):
@@ -109,4 +118,7 @@ class PyConsul(Polled):
         assert self._client.kv.put(handle, "", release=self._session)
 
 
-CONSUL: tuple[type[Adapter], ...] = (OursConsul, BareCalls, PyConsul)
+CONSUL: tuple[type[Adapter], ...] = (
+    *(OursConsul, OursConsulShared, OursConsulLimited),
+    *(BareCalls, PyConsul),
+)

@@ -17,7 +17,8 @@ def test_a_quick_run_counts_the_requests_of_a_cycle(tmp_path: Path) -> None:
     done = run("--stores", "consul", "--only", "cycles", *words)
     assert done.returncode == 0, done.stderr
     rows = {row["adapter"]: row for row in json.loads(file.read_text())["results"]}
-    assert set(rows) == {"django-distlock", "bare calls"}
+    modes = {"django-distlock, shared", "django-distlock, limit=4"}
+    assert set(rows) == {"django-distlock", "bare calls", *modes}
     assert all(1.8 <= row["statements"] <= 3.0 for row in rows.values())
     assert all(row["per_second"] > 0 for row in rows.values())
     assert "cycles / bare calls" in done.stdout

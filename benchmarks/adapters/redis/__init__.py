@@ -6,7 +6,14 @@ from ...adapter import Adapter
 from .alternatives import DjangoRedis, Pottery, PythonRedisLock, RedisPy, RedlockNg, Sherlock, Tooz
 from .bare import BareClient, BareConnection, BareSocket, PushPop
 from .majority import BareSockets, PotteryMajority, RedlockNgMajority
-from .ours import OursRedis, OursRedisLimited, OursRedisShared, OursRedlock, OursScriptless
+from .ours import (
+    OursRedis,
+    OursRedisLimited,
+    OursRedisShared,
+    OursRedlock,
+    OursRedlockShared,
+    OursScriptless,
+)
 
 __all__ = ["REDIS", "REDLOCK"]
 
@@ -15,4 +22,7 @@ REDIS: tuple[type[Adapter], ...] = (
     *(BareSocket, BareConnection, BareClient, PushPop),
     *(RedisPy, DjangoRedis, PythonRedisLock, Pottery, Sherlock, Tooz, RedlockNg),
 )
-REDLOCK: tuple[type[Adapter], ...] = (OursRedlock, BareSockets, RedlockNgMajority, PotteryMajority)
+REDLOCK: tuple[type[Adapter], ...] = (
+    *(OursRedlock, OursRedlockShared),
+    *(BareSockets, RedlockNgMajority, PotteryMajority),
+)

@@ -7,7 +7,14 @@ from typing import ClassVar
 from ...adapter import Backend
 from ..ours import Ours, OursLimited, OursShared
 
-__all__ = ["OursRedis", "OursRedisLimited", "OursRedisShared", "OursRedlock", "OursScriptless"]
+__all__ = [
+    "OursRedis",
+    "OursRedisLimited",
+    "OursRedisShared",
+    "OursRedlock",
+    "OursRedlockShared",
+    "OursScriptless",
+]
 
 
 class OursRedis(Ours):
@@ -50,3 +57,7 @@ class OursRedlock(OursRedis):
     """The redlock backend."""
 
     backend = "redlock"
+
+
+class OursRedlockShared(OursShared, OursRedlock):
+    """The same, shared."""
