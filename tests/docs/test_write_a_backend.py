@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from tests import mysql_servers
+from tests import etcd_servers, mysql_servers
 from tests.docs.pages import ROOT, Page
 from tests.docs.run_page import PROJECT
 from tests.servers import chosen
@@ -21,6 +21,7 @@ PAGE = Page(ROOT / "docs" / "howto" / "write-a-backend.md")
 
 ON_FILES = ("conftest.py", "file_backend.py", "test_file_backend.py")
 ON_MYSQL = ("conftest.py", "getlock_backend.py", "test_getlock_backend.py")
+IN_ETCD = ("conftest.py", "queue_backend.py", "test_queue_backend.py")
 
 
 @pytest.mark.timeout(400)
@@ -43,7 +44,15 @@ def test_the_backend_by_get_lock_keeps_the_contract(tmp_path: Path, store: str) 
     assert passed(tmp_path, ON_MYSQL, f"DATABASES = {{'default': {entry!r}}}") > 120
 
 
-def passed(folder: Path, files: tuple[str, ...], settings: str = "") -> int:
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("store", [each for each in ("etcd",) if each in chosen()])
+def test_the_queue_in_etcd_keeps_the_contract(tmp_path: Path, store: str) -> None:
+    """On a server, of which the page's setting says where it would be by itself."""
+    where = f"DISTLOCKS['queue']['LOCATION'] = {etcd_servers.NODE[0].url!r}"
+    assert passed(tmp_path, IN_ETCD, after=where) > 150
+
+
+def passed(folder: Path, files: tuple[str, ...], settings: str = "", after: str = "") -> int:
     """Return how many tests of the suite have passed; none has failed, none was skipped."""
     blocks = PAGE.blocks()
     for block in blocks:
@@ -51,7 +60,7 @@ def passed(folder: Path, files: tuple[str, ...], settings: str = "") -> int:
             (folder / str(block.file)).write_text(block.text, encoding="utf-8")
     shown = [block.text for block in blocks if block.text.startswith("DISTLOCKS")]
     lines = ["from example_settings import *", settings, *shown]
-    (folder / "settings.py").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "settings.py").write_text("\n".join([*lines, after]), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder,
