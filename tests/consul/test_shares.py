@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_distlock import LockInfo, lock
+from django_distlock.backends.consul import sequencer
 from django_distlock.core.values import CleanPolicy, Grant, Refusal
 from tests.claims import claim, granted, limited, refused, slot, soon, started
 from tests.consul.tools import Opener, asked, keys_of
@@ -125,6 +126,18 @@ def test_who_waits_for_a_slot_is_woken_by_the_one_that_leaves(
     assert one.release(first)
     assert two.release(mine)
     assert keys_of(server, one) == []
+
+
+def test_the_sequencer_of_a_share_is_of_its_own_key(opened: Opener, server: Consul) -> None:
+    """By which a receiver sees whether that one holds it still, whoever else does."""
+    backend = opened(server.url, BEHAVIOR="release")
+    with lock("a", shared=True, using=backend.alias) as lease:
+        told = sequencer(lease)
+        with lock("a", shared=True, using=backend.alias, reentrant=True):
+            pass
+        (pair,) = server.ask("GET", f"/v1/kv/{told.key}")
+        assert (pair["Session"], pair["LockIndex"]) == (told.session, told.lock_index)
+    assert told.key.removeprefix(backend._folder) not in keys_of(server, backend)
 
 
 def test_they_are_shown_each_and_cleaned(opened: Opener, server: Consul) -> None:

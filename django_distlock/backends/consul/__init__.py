@@ -165,7 +165,7 @@ class ConsulBackend(FlowBackend):
                 name=claim.name,
                 alias=self.alias,
             )
-        return Sequencer(hold.paths.lock, hold.lock_index, hold.session)
+        return Sequencer(hold.lock, hold.lock_index, hold.session)
 
     def is_conflict(self, error: Exception) -> bool:
         """Return whether a leader is being elected, or Consul asks for a moment."""

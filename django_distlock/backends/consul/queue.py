@@ -31,7 +31,7 @@ STALLED: Final = 1.0
 CONTENDED: Final = 1.0  # seconds for which a process believes that there still is a queue
 SHORTEST: Final = 0.002  # seconds of a question that is still worth its while
 SELDOM: Final = 30.0  # seconds after which every waiter reads the queue again
-SHARE: Final = 0.94  # of a blocking query's time: Consul adds up to a sixteenth of it
+PORTION: Final = 0.94  # of a blocking query's time: Consul adds up to a sixteenth of it
 
 
 class Queue:
@@ -274,7 +274,7 @@ class Queue:
                 # One of this process's watches; the others are told when it has gone.
                 yield Standby(entry.called, left)
                 continue
-            words = [f"index={entry.index}", f"wait={max(1, int(left * SHARE * 1000))}ms"]
+            words = [f"index={entry.index}", f"wait={max(1, int(left * PORTION * 1000))}ms"]
             if entry.ahead:
                 watched = entry.ahead[-1]
             elif entry.shared:
