@@ -55,8 +55,6 @@ LONG = (
     "tests/zookeeper/test_cluster.py",
     "tests/zookeeper/test_sessions.py",
     # What searches many orders of events, and what has very many waiters.
-    "tests/model/test_engine.py::test_nothing_is_wrong_after_more_faults",
-    "tests/model/test_handoff.py::test_nothing_is_wrong_after_more_faults",
     "tests/redis/test_redlock.py::TestOnServers",
     "tests/unit/test_redlock_algorithm.py::test_one_holds_and_its_token_is_the_greatest",
     "tests/unit/test_threads.py::test_a_worker_survives_interruptions",

@@ -8,7 +8,7 @@ MODES = {"xxx": "three that want it alone", "ssx": "two share, one alone", "222"
 
 
 def main() -> None:
-    """Search the largest models that the tests search, and one that takes longer."""
+    """Search models that are too large for each run of the tests."""
     print("| model | clients | faults | states | ends | wrong |")
     print("| --- | --- | --- | --- | --- | --- |")
     for clients, faults in ((2, 2), (3, 1)):

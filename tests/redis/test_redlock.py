@@ -16,7 +16,7 @@ from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.rounds import Answers
 from django_distlock.conf import parse
 from django_distlock.core.values import Claim, CleanPolicy
-from tests.claims import opening, started
+from tests.claims import claim, granted, opening, started
 from tests.redlock import NODES
 from tests.servers import chosen
 from tests.shop import environment_of, program
@@ -36,8 +36,10 @@ def use(backend: RedlockBackend) -> None:
         lease.renew()
         assert [info.name for info in backend.held()] == ["a"]
         lease.downgrade()
-        with lock("a", shared=True, using=backend.alias):
-            assert len(backend.holders("a")) == 2
+        beside = claim(backend, "a")._replace(shared=True)
+        granted(backend, beside)
+        assert len(backend.holders("a")) == 2
+        assert backend.release(beside)
     thread.join(20)
 
     async def asynchronously() -> None:

@@ -32,7 +32,7 @@ from django_distlock.http import Endpoint, HttpError, Request
 from django_distlock.http.framing import Framing
 from django_distlock.http.messages import parse_endpoint
 
-EXAMPLES = int(os.environ.get("DISTLOCK_FUZZ_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("DISTLOCK_FUZZ_EXAMPLES", "30"))
 
 NOTE = HolderInfo(Holder("web-1", 4711, "MainThread"), {"order": 7}, 30.0).dumps()
 OWNER = "0123456789abcdef0123456789abcdef"

@@ -63,10 +63,11 @@ class AdvisorySession(LockSession):
     def remove(self, owner: str) -> Held:
         """Forget what it holds for an owner."""
         held = self.held.pop(owner)
-        others = self.owners[held.lock]
+        # An interruption may have come after the first half of `add`.
+        others = self.owners.get(held.lock, set())
         others.discard(owner)
         if not others:
-            del self.owners[held.lock]
+            self.owners.pop(held.lock, None)
         return held
 
     def may_join(self, claim: Claim, lock: str) -> bool:
