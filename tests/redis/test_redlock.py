@@ -15,7 +15,7 @@ from django_distlock import InvalidLockBackendError, lock
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.rounds import Answers
 from django_distlock.conf import parse
-from django_distlock.core.values import Claim, CleanPolicy
+from django_distlock.core.values import Claim, CleanPolicy, HolderInfo
 from tests.claims import claim, granted, opening, started
 from tests.redlock import NODES
 from tests.servers import chosen
@@ -36,7 +36,8 @@ def use(backend: RedlockBackend) -> None:
         lease.renew()
         assert [info.name for info in backend.held()] == ["a"]
         lease.downgrade()
-        beside = claim(backend, "a")._replace(shared=True)
+        note = HolderInfo(shared=True).dumps()
+        beside = claim(backend, "a")._replace(shared=True, note=note)
         granted(backend, beside)
         assert len(backend.holders("a")) == 2
         assert backend.release(beside)
