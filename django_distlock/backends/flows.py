@@ -112,14 +112,14 @@ class FlowBackend(BaseLockBackend):
         """Wait in the queue."""
         raise NotImplementedError
 
-    def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
-        """Inspect a lock."""
+    def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
+        """Return all who hold a lock: one at most, where there cannot be several."""
         raise NotImplementedError
 
-    def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
-        """Return all who hold a lock, where there may be several."""
-        info = yield from self.inspect_flow(name)
-        return [] if info is None else [info]
+    def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
+        """Inspect a lock: see who holds it, the first one where there are several."""
+        held = yield from self.holders_flow(name)
+        return held[0] if held else None
 
     def clean_flow(self, policy: CleanPolicy, cursor: str) -> Operation[Cleaned]:
         """Remove some of what is idle."""

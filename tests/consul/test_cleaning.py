@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django_distlock import lock
 from django_distlock.core.values import CleanPolicy, Refusal
 from tests.claims import claim, granted
-from tests.consul.tools import Opener, keys_of
+from tests.consul.tools import Opener, end_sessions, keys_of
 from tests.servers import Consul
 
 AT_ONCE = CleanPolicy(older_than=0.0)
@@ -25,8 +25,7 @@ def test_marks_and_entries_of_the_dead_are_removed(opened: Opener, server: Consu
     granted(backend, holder)
     assert isinstance(backend.try_acquire(waiter, 1.0), Refusal)
     assert backend.clean_batch(AT_ONCE, "").removed == 0
-    for session in {hold.session for hold in backend._algorithm.holds.values()}:
-        server.ask("PUT", f"/v1/session/destroy/{session}")
+    end_sessions(server, backend)
     assert len(keys_of(server, backend)) == 3
     assert backend.clean_batch(CleanPolicy(older_than=3600), "").removed == 0
     dry = backend.clean_batch(CleanPolicy(older_than=0.0, dry_run=True), "")

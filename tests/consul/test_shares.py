@@ -11,7 +11,7 @@ from django_distlock import LockInfo, lock
 from django_distlock.backends.consul import sequencer
 from django_distlock.core.values import CleanPolicy, Grant, Refusal
 from tests.claims import claim, granted, limited, refused, slot, soon, started
-from tests.consul.tools import Opener, asked, keys_of
+from tests.consul.tools import Opener, asked, end_sessions, keys_of
 from tests.servers import Consul
 
 BOTH = pytest.mark.parametrize("behavior", ["delete", "release"])
@@ -74,7 +74,7 @@ def test_the_lock_delay_keeps_out_who_would_share(
     backend = opened(server.url, LOCK_DELAY=delay)
     holder, mine = claim(backend, "a"), claim(backend, "a")._replace(shared=True)
     granted(backend, holder)
-    _end_session(server, backend)
+    end_sessions(server, backend)
     answer = backend.try_acquire(mine, 0.0)
     assert isinstance(answer, Refusal if delay else Grant)
     assert not backend.renew(holder)
@@ -86,7 +86,7 @@ def test_a_session_that_ends_frees_its_shares(opened: Opener, server: Consul) ->
     mine, other = (claim(each, "a")._replace(shared=True) for each in (one, two))
     granted(one, mine)
     granted(two, other)
-    _end_session(server, one)
+    end_sessions(server, one)
     alone = claim(two, "a")
     refused(two, alone)
     assert two.withdraw(alone) is False
@@ -94,14 +94,6 @@ def test_a_session_that_ends_frees_its_shares(opened: Opener, server: Consul) ->
     granted(two, alone)
     assert not one.renew(mine)
     assert two.release(alone)
-
-
-def _end_session(server: Consul, backend: object) -> None:
-    from django_distlock.backends.consul import ConsulBackend
-
-    assert isinstance(backend, ConsulBackend)
-    for session in {hold.session for hold in backend._algorithm.holds.values()}:
-        server.ask("PUT", f"/v1/session/destroy/{session}")
 
 
 def test_who_waits_for_a_slot_is_woken_by_the_one_that_leaves(
@@ -153,7 +145,7 @@ def test_they_are_shown_each_and_cleaned(opened: Opener, server: Consul) -> None
     assert backend.inspect("a") == found[0]
     backend.withdraw(waiting)
     assert backend.clean_batch(CleanPolicy(older_than=0.0), "").removed == 0
-    _end_session(server, backend)
+    end_sessions(server, backend)
     assert backend.holders("a") == []
     assert backend.clean_batch(CleanPolicy(older_than=0.0), "").removed == 1
     assert keys_of(server, backend) == []

@@ -13,7 +13,7 @@ from tests.claims import opening
 from tests.consul_servers import settings_of
 from tests.servers import Consul
 
-__all__ = ["Opener", "asked", "opener"]
+__all__ = ["Opener", "asked", "end_sessions", "keys_of", "opener"]
 
 Opener: TypeAlias = Callable[..., ConsulBackend]
 
@@ -53,3 +53,9 @@ def keys_of(server: Consul, backend: ConsulBackend) -> list[str]:
     """Return the keys of an alias, without what they begin with."""
     start = backend._folder
     return [key.removeprefix(start) for key in server.all_keys() if key.startswith(start)]
+
+
+def end_sessions(server: Consul, backend: ConsulBackend) -> None:
+    """End the sessions of all that a backend holds, as an operator can."""
+    for session in {hold.session for hold in backend._algorithm.holds.values()}:
+        server.ask("PUT", f"/v1/session/destroy/{session}")

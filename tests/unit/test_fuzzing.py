@@ -68,7 +68,7 @@ def _of_consul(data: bytes) -> None:
     paths = Paths("distlock/1/x/", CLAIM.key)
     keys = (paths.lock, paths.mark, paths.guard, f"{paths.queue}a-1", paths.share("a"))
     state = state_of(paths, [KeyValue(key, data, "s", 1, 2, 3) for key in keys])
-    assert state.of("nobody") is None
+    assert state.of("another") is None
     assert len(state.waiters) <= 1
 
 

@@ -111,9 +111,6 @@ class ConsulBackend(FlowBackend):
     def withdraw_flow(self, claim: Claim) -> Talk[bool]:
         return self._algorithm.withdraw(claim)
 
-    def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
-        return next(iter((yield from self.holders_flow(name))), None)
-
     def holders_flow(self, name: str) -> Talk[list[LockInfo]]:
         return inspect.look(self._api, self._algorithm.queue, self._folder, self.key(name))
 

@@ -12,7 +12,7 @@ from ...core.values import Cleaned, CleanPolicy, Holder, HolderInfo, LockInfo, m
 from .api import Api, Talk, op
 from .holds import now_ms
 from .queue import Queue
-from .records import KeyValue, Paths, State, state_of
+from .records import KeyValue, Paths, State, number_of, state_of
 
 __all__ = ["clean", "look", "names_of", "some_states"]
 
@@ -132,17 +132,13 @@ def _age(state: State) -> float:
     for share in state.shares:
         stamps.append(share.record.at + int(share.record.ttl * 1000))
     if state.guard is not None:
-        stamps.append(_number(state.guard.value.rpartition(b" ")[2]))
+        stamps.append(number_of(state.guard.value.rpartition(b" ")[2]))
     if state.record is not None:
         lasts = state.record.ttl if state.held else 0.0  # else it ended with its session
         stamps.append(state.record.at + int(lasts * 1000))
     elif state.lock is not None:
-        stamps.append(_number(state.lock.value))
+        stamps.append(number_of(state.lock.value))
     if state.mark is not None:
-        stamps.append(_number(state.mark.value.rpartition(b" ")[2]))
-    stamps += [_number(each.value.partition(b" ")[0]) for each in state.queue]
+        stamps.append(number_of(state.mark.value.rpartition(b" ")[2]))
+    stamps += [number_of(each.value.partition(b" ")[0]) for each in state.queue]
     return (now_ms() - max(stamps, default=0)) / 1000
-
-
-def _number(raw: bytes) -> int:
-    return int(raw) if raw.isdigit() and len(raw) < 20 else 0

@@ -23,6 +23,7 @@ __all__ = [
     "State",
     "entry_of",
     "folder",
+    "number_of",
     "pair_of",
     "stands_for",
     "state_of",
@@ -217,6 +218,11 @@ class State:
         return self.lock is not None and self.lock.session != ""
 
     @property
+    def limit(self) -> int:
+        """How many may hold it, where several hold it; 0: any number."""
+        return 0 if self.guard is None else number_of(self.guard.value.partition(b" ")[0])
+
+    @property
     def alone(self) -> Share | None:
         """What the holder has, where one holds it alone."""
         if not self.held or self.lock is None or self.record is None:
@@ -258,6 +264,11 @@ def state_of(paths: Paths, pairs: Iterable[KeyValue], index: int = 1) -> State:
     queue.sort(key=lambda each: (each.created, each.key))
     record = None if lock is None else ConsulRecord.loads(lock.value)
     return State(lock, record, mark, queue, index, guard, shares)
+
+
+def number_of(raw: bytes) -> int:
+    """Return a number as it is stored; 0 for what is none."""
+    return int(raw) if raw.isdigit() and len(raw) < 20 else 0
 
 
 def entry_of(paths: Paths, owner: str, session: str) -> str:

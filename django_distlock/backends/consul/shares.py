@@ -48,7 +48,7 @@ class Shares:
 
     def living(self, key: str, state: State) -> tuple[Members, list[Share]]:
         """Return who holds a lock together, and the shares of those who are dead."""
-        now, limit = in_microseconds(self.clock()), limit_of(state)
+        now = in_microseconds(self.clock())
         members, dead = [], []
         for share in state.shares:
             left = self.left(key, share) if share.pair.session else 0.0
@@ -58,7 +58,7 @@ class Shares:
             record, ends = share.record, now + in_microseconds(left)
             since = record.since * 1000
             members.append(Member(record.owner, share.token, since, ends, record.slot, record.note))
-        return Members(limit, all=tuple(members)), dead
+        return Members(state.limit, all=tuple(members)), dead
 
     def plan(self, claim: Claim, paths: Paths, state: State) -> Plan | Refusal:
         """Return what takes the lock as far as it is several's, or why it has to wait."""
@@ -127,9 +127,3 @@ class Shares:
     def forget(self, key: str) -> None:
         """Note that the last share of a name was given back."""
         self._seen.pop(key, None)
-
-
-def limit_of(state: State) -> int:
-    """Return how many may hold a lock that several hold; 0: any number."""
-    found = b"" if state.guard is None else state.guard.value.partition(b" ")[0]
-    return int(found) if found.isdigit() and len(found) < 20 else 0

@@ -75,10 +75,6 @@ class EtcdBackend(FlowBackend):
     def release_flow(self, claim: Claim) -> Operation[bool]:
         return self._algorithm.release(claim)
 
-    def inspect_flow(self, name: str) -> Operation[LockInfo | None]:
-        held = yield from self.holders_flow(name)
-        return held[0] if held else None
-
     def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
         return inspect.look(self.located.root, self.key(name))
 

@@ -120,7 +120,7 @@ class RedlockBackend(BaseLockBackend):
             self._contended.add(claim.key)
         return freed.ours
 
-    def _look(self, name: str) -> Operation[list[inspect.QuorumInfo]]:
+    def _look(self, name: str) -> Operation[list[LockInfo]]:
         limit = self._limit(self.conf.ttl)
         return inspect.look(self._names, self.key(name), limit, self.cluster.shown)
 
@@ -166,10 +166,10 @@ class RedlockBackend(BaseLockBackend):
         return next(iter(await self.aholders(name)), None)
 
     def holders(self, name: str) -> list[LockInfo]:
-        return [*self._pool.run(self._look(name))]
+        return self._pool.run(self._look(name))
 
     async def aholders(self, name: str) -> list[LockInfo]:
-        return [*await self._async_pool.run(self._look(name))]
+        return await self._async_pool.run(self._look(name))
 
     def scan(self, prefix: str) -> Iterator[LockInfo]:
         after: str = "-"

@@ -33,7 +33,7 @@ class NodeView:
     value: Value
 
 
-def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation[list[QuorumInfo]]:
+def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation[list[LockInfo]]:
     """Return who holds a lock on a quorum, with each node's vote."""
 
     def decided(answers: Answers) -> bool:
@@ -55,7 +55,7 @@ def look(names: Names, key: str, limit: float, node: Sequence[str]) -> Operation
 
 def page(
     names: Names, after: str, limit: float, node: Sequence[str]
-) -> Operation[tuple[str, list[tuple[bytes, QuorumInfo]]]]:
+) -> Operation[tuple[str, list[tuple[bytes, LockInfo]]]]:
     """Return the next held locks in the order of their keys, and where to go on; "" at the end.
 
     Each node gives a page of its own; what is beyond the last key of the shortest waits for the
@@ -131,14 +131,14 @@ def _views(answer: Answer) -> list[NodeView]:
 
 def _infos(
     views: Mapping[str, Sequence[NodeView]], silent: int, votes: Mapping[str, str]
-) -> list[QuorumInfo]:
+) -> list[LockInfo]:
     """Return the lock as the nodes of each holder show it, of those that have a quorum."""
     by_owner: dict[str, list[NodeView]] = defaultdict(list)
     for each in views.values():
         for seen in each:
             by_owner[seen.value.owner].append(seen)
     holders = holders_of({owner: len(mine) for owner, mine in by_owner.items()}, silent, len(votes))
-    infos = [_info(by_owner[owner], votes) for owner in holders]
+    infos: list[LockInfo] = [_info(by_owner[owner], votes) for owner in holders]
     # Only those who share it are several.
     return infos if all(info.shared for info in infos) else infos[:1]
 

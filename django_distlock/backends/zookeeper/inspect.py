@@ -25,10 +25,6 @@ class ZooKeeperInspection(FlowBackend):
 
     facts: Facts
 
-    def inspect_flow(self, name: str) -> Talk[LockInfo | None]:
-        found = yield from self.holders_flow(name)
-        return found[0] if found else None
-
     def holders_flow(self, name: str) -> Talk[list[LockInfo]]:
         found = yield from self._look_at([self.key(name)], queue=True)
         return [info for _, info in found]
