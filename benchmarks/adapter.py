@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 __all__ = ["RETRY", "Adapter", "Backend", "Kind", "Polled", "PolledAsOurs"]
 
@@ -26,7 +27,7 @@ class Adapter(ABC):
     An instance is made before the processes that use it are forked, and opened in each of them.
     """
 
-    name: ClassVar[str]
+    name: str
     kind: ClassVar[Kind]
     backend: ClassVar[Backend] = "table"
     """The backend of ours that it stands beside."""
@@ -38,8 +39,10 @@ class Adapter(ABC):
     """Whether `acquire` waits for an exclusive lock; without, only cycles are measured."""
     exclusive: ClassVar[bool] = True
     """Whether one alone holds it."""
-    at_once: ClassVar[int | None] = None
-    """How many hold it at once, where that is to be compared."""
+    sessions: ClassVar[int] = 1
+    """How many sessions with a database a process keeps that holds a lock."""
+    at_once: int | None = None
+    """How many hold it at once, where that is to be compared; four stand for any limit."""
 
     def __init__(self, store: str) -> None:
         self.store = store
@@ -48,6 +51,12 @@ class Adapter(ABC):
     def missing(self) -> list[str]:
         """Return the modules that it needs and that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+    def with_limit(self, limit: int) -> Self:
+        """Return the same for another limit than four."""
+        other = copy.copy(self)
+        other.name, other.at_once = self.name.replace("4", str(limit)), limit
+        return other
 
     @abstractmethod
     def open(self) -> None:

@@ -43,6 +43,7 @@ class Bench:
     waiters: tuple[int, ...] = (2, 8, 32)
     fairness: float = 10.0  # seconds
     several: float = 4.0  # seconds
+    limits: tuple[int, ...] = (1, 4, 16)
     held: int = 10_000  # leases, for the memory of one
     attempts: int = 1000  # that fail
     renewed: int = 50_000  # leases that the watchdog renews
@@ -78,7 +79,7 @@ class Bench:
 
     def rotated(self, subjects: list[T], rounds: int) -> Iterator[list[T]]:
         """Yield the subjects once a round, each round beginning with another one."""
-        for number in range(rounds):
+        for number in range(rounds if subjects else 0):
             first = number % len(subjects)
             yield subjects[first:] + subjects[:first]
 

@@ -173,6 +173,7 @@ class LockGroup(Guard[Leases], Decorates):
                 got.append((place, (yield from member._obtain_in(left, patience))))
             for _, lease in got:
                 lease.check()  # one taken first may have run out while we waited for the last
+            return Leases._of(got)
         except GeneratorExit:
             for _, lease in got:
                 lease._drop()
@@ -180,7 +181,6 @@ class LockGroup(Guard[Leases], Decorates):
         except BaseException as error:
             yield from leave_all([lease for _, lease in got], error)
             raise
-        return Leases._of(got)
 
     def _patience(self, wait: Wait) -> float | None:
         """Return the wait of the call, or else the group's, or else the shortest of a member."""

@@ -14,6 +14,7 @@ import inspect
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 import django  # noqa: E402
+import figures as measured  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.utils.module_loading import import_string  # noqa: E402
+from figures import row as _row  # noqa: E402
 from signatures import docstring, entry  # noqa: E402
 
 from django_distlock import exceptions  # noqa: E402
@@ -255,7 +258,7 @@ def _of_modules(what: str, databases: dict[str, tuple[Any, str, dict[str, str]]]
 
 
 def proof(*_: str) -> str:
-    """Return what the last kept `make soak` saw: a row a history, and a row a kind of fault."""
+    """Return what the last kept `make soak` saw: a row a history, a mode, and a kind of fault."""
     texts = (DOCS / "explanation" / "proof.jsonl").read_text().splitlines()
     runs = sorted(map(json.loads, texts), key=lambda run: str(run["on"]))
     keys = ("calls", "grants", "losses", "refused", "violations")
@@ -271,6 +274,9 @@ def proof(*_: str) -> str:
     totals = [sum(sum(run["faults"].values()) for run in runs)]
     totals += [sum(run[key] for run in runs) for key in keys]
     lines.append(_row("**all**", "", *(f"**{total:,}**" for total in totals)))
+    modes: Counter[str] = sum((Counter(run["modes"]) for run in runs), Counter())
+    lines += ["", _row("mode", "calls"), _row("---", "---")]
+    lines += [_row(mode, f"{count:,}") for mode, count in sorted(modes.items())]
     lines += ["", _row("fault", "times", "on"), _row(*["---"] * 3)]
     for kind, on in sorted(faults.items()):
         where = "all" if len(on) == len(runs) else ", ".join(sorted(on))
@@ -295,51 +301,6 @@ def api(*paths: str) -> str:
     return "\n\n".join(map(entry, paths))
 
 
-FIGURES = {
-    "en": (
-        "store",
-        "technique",
-        "acquire, release",
-        "the fastest of the others",
-        "hand-off, p50",
-    ),
-    "zh": ("存储", "技术", "获取并释放", "其他方案中最快的", "交接 p50"),
-}
-NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}
-NAMES |= {"redis": "Redis", "etcd": "etcd", "consul": "Consul", "zookeeper": "ZooKeeper"}
-
-
-def figures(language: str = "en") -> str:
-    """Return what a recorded run measured: ours beside the fastest library of the technique."""
-    run = json.loads((DOCS / "explanation" / "figures.json").read_text())
-    of: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
-    for row in run["results"]:
-        measure = row["measure"] if row.get("waiters", 8) == 8 else "other"
-        of.setdefault((row["store"], row["backend"]), {}).setdefault(measure, []).append(row)
-    other = FIGURES[language][3]
-    lines = [_row(*FIGURES[language], other), _row(*["---"] * 6)]
-    for (store, technique), rows in of.items():
-        cells = [*_beside(rows["cycles"], "microseconds"), *_beside(rows["handoff"], "p50_us")]
-        lines.append(_row(NAMES[store], technique, *cells))
-    return "\n".join(lines)
-
-
-def _beside(rows: list[dict[str, Any]], column: str) -> tuple[str, str]:
-    """Return our figure, and the best one of other libraries, with the ratio to ours."""
-    ours = next(row for row in rows if row["kind"] == "ours" and "," not in row["adapter"])
-    others = [row for row in rows if row["kind"] == "alternative"]
-    if not others:
-        return _time(ours[column]), "-"
-    best = min(others, key=lambda row: float(row[column]))
-    # Of cycles the ratios are made within each round, which is better than of the medians.
-    times = ours.get("times", {}).get(best["adapter"], best[column] / ours[column])
-    return _time(ours[column]), f"{best['adapter']} {_time(best[column])}: {times:.2f} times"
-
-
-def _time(microseconds: float) -> str:
-    return f"{microseconds:,.0f} µs"
-
-
 KINDS: dict[str, Callable[..., str]] = {
     "flags": flags,
     "sql": sql,
@@ -350,16 +311,12 @@ KINDS: dict[str, Callable[..., str]] = {
     "doc": doc,
     "api": api,
     "proof": proof,
-    "figures": figures,
+    **measured.KINDS,
 }
 
 
 def _yes(flag: bool) -> str:
     return "yes" if flag else "no"
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _shown(text: str, now: str) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests import (
     clusters,
@@ -50,6 +52,14 @@ SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
     "OPTIONS": {"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"},
 }
+# A machine that stands still for a moment is no failure of the test that this happens to.
+hypothesis_settings.register_profile(
+    "unhurried",
+    parent=hypothesis_settings.get_profile(hypothesis_settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+hypothesis_settings.load_profile("unhurried")
 # The user's project has a pytest of its own.
 collect_ignore = ["userproject"]
 MEMORY = "file:distlock_tests?mode=memory&cache=shared"

@@ -82,4 +82,9 @@ def cluster_stopped() -> None:
 def aliases() -> dict[str, dict[str, Any]]:
     """Return the aliases of the servers that run."""
     told = json.loads(os.environ.get(VARIABLE, "{}"))
-    return {name: {"BACKEND": BACKEND, "LOCATION": urls} for name, urls in told.items()}
+    entries = {name: {"BACKEND": BACKEND, "LOCATION": urls} for name, urls in told.items()}
+    if "etcd-cluster" in entries:
+        entries["etcd-cluster"]["OPTIONS"] = {
+            "COMMAND_TIMEOUT": 25
+        }  # it may have to elect a leader
+    return entries

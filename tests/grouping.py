@@ -10,7 +10,7 @@ import re
 
 from tests.servers import databases
 
-__all__ = ["GROUPS", "group_of", "is_of_mysql"]
+__all__ = ["GROUPS", "group_of", "is_of_mysql", "parameters_of"]
 
 GROUPS = {
     "tests/browser/": "browser",
@@ -24,6 +24,7 @@ GROUPS = {
     "tests/contract/test_etcd_newer.py": "newer etcd",
     "tests/contract/test_mysql.py": "mysql",
     "tests/faults/test_proof.py::test_in_mysql": "mysql",
+    "tests/docs/test_site.py": "site",
     "tests/etcd/test_access.py": "etcd cluster",
     "tests/etcd/test_cluster.py": "etcd cluster",
     "tests/etcd/test_proof.py": "etcd cluster",
@@ -43,7 +44,12 @@ BY_STORE = (
 
 def is_of_mysql(nodeid: str) -> bool:
     """Tell whether a test is one of those of a store that is MySQL's."""
-    return "mysql" in re.split("[- ]", nodeid.partition("[")[2].rstrip("]"))
+    return "mysql" in parameters_of(nodeid)
+
+
+def parameters_of(nodeid: str) -> list[str]:
+    """Return the words of a test's parameters."""
+    return re.split("[- ]", nodeid.partition("[")[2].rstrip("]"))
 
 
 def group_of(nodeid: str) -> str:

@@ -6,9 +6,11 @@ cross product, and what takes long by its nature.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.grouping import is_of_mysql
+from tests.grouping import is_of_mysql, parameters_of
 
 __all__ = ["TIERS", "in_tier", "is_long"]
 
@@ -54,7 +56,11 @@ LONG = (
     "tests/redis/test_fault_ways.py",
     "tests/zookeeper/test_cluster.py",
     "tests/zookeeper/test_sessions.py",
-    # What searches many orders of events, and what has very many waiters.
+    # What searches many orders of events, and what has very many waiters or locks.
+    "tests/backends/test_advisory.py::test_five_thousand_locks_take_one_connection",
+    "tests/model/test_engine.py::test_nothing_is_wrong[3-0]",
+    "tests/model/test_handoff.py::test_nothing_is_wrong[ssx]",
+    "tests/model/test_handoff.py::test_nothing_is_wrong[xxx]",
     "tests/redis/test_redlock.py::TestOnServers",
     "tests/unit/test_redlock_algorithm.py::test_one_holds_and_its_token_is_the_greatest",
     "tests/unit/test_threads.py::test_a_worker_survives_interruptions",
@@ -94,10 +100,26 @@ LONG = (
 """What the ids of long tests begin with."""
 
 
+AT_EVERY_MOMENT = "::test_an_interruption_at_every_moment["
+"""A test of the contract that interrupts hundreds of blocks; others interrupt at random ones."""
+IN_PROCESSES = re.compile(r"_(killed|(?<!of_this_)process|processes)[_\[]")
+"""Tests of the contract that start processes, which is what takes their time."""
+COMMANDS = ("tests/backends/test_cleanlocks.py", "tests/commands/")
+"""Tests of commands, which ask the backends and no database."""
+
+
 def is_long(nodeid: str) -> bool:
-    """Tell whether a test is in the long tier."""
-    # MySQL has what MariaDB has in the short tier.
-    return nodeid.startswith(LONG) or is_of_mysql(nodeid)
+    """Tell whether a test is in the long tier.
+
+    MySQL has what MariaDB has in the short tier. There other processes are started in one mode,
+    and commands run on one database: the other mode and the other databases are in the long one.
+    """
+    words = parameters_of(nodeid)
+    again = nodeid.startswith(COMMANDS) and not {"postgresql", "mariadb"}.isdisjoint(words)
+    if nodeid.startswith("tests/contract/") and IN_PROCESSES.search(nodeid):
+        again = words == ["async"]
+    again = again or AT_EVERY_MOMENT in nodeid or is_of_mysql(nodeid)
+    return again or nodeid.startswith(LONG)
 
 
 def in_tier(item: pytest.Item, tier: str) -> bool:

@@ -20,6 +20,7 @@ class OursAdvisory(Ours):
     name = "django-distlock advisory"
     backend = "advisory"
     alias = "advisory"
+    sessions = 2
 
 
 class OursAdvisoryShared(OursShared, OursAdvisory):

@@ -118,7 +118,60 @@ class PyConsul(Polled):
         assert self._client.kv.put(handle, "", release=self._session)
 
 
+class PyConsulSemaphore(PyConsul):
+    """A semaphore by Consul's guide: contenders' keys, and one that lists the holders, by CAS."""
+
+    name = "py-consul, semaphore of 4"
+    waits = exclusive = False
+    at_once = 4
+
+    def open(self) -> None:
+        """Connect; it is a contender nowhere yet."""
+        super().open()
+        self._contends: set[str] = set()
+
+    def acquire(self, key: str) -> str:
+        """Contend, and join the holders when there is room; until then watch the prefix."""
+        prefix = f"semaphore/{key.replace(' ', '-')}/"
+        if prefix not in self._contends:
+            assert self._client.kv.put(prefix + self._session, "x", acquire=self._session)
+            self._contends.add(prefix)
+        index = None
+        while True:
+            index, entries = self._client.kv.get(prefix, recurse=True, index=index, wait="10s")
+            version, holders = self._holders(prefix, entries)
+            if len(holders) < (self.at_once or 1):
+                if self._put(prefix, version, [*holders, self._session]):
+                    return prefix
+                index = None
+
+    def try_acquire(self, key: str) -> str | None:
+        """Not measured."""
+        raise NotImplementedError
+
+    def release(self, handle: str) -> None:
+        """Leave the holders."""
+        while True:
+            _, entries = self._client.kv.get(handle, recurse=True)
+            version, holders = self._holders(handle, entries)
+            if self._put(handle, version, [each for each in holders if each != self._session]):
+                return
+
+    @staticmethod
+    def _holders(prefix: str, entries: list[dict[str, Any]]) -> tuple[int, list[str]]:
+        """Return the version of the list, and those on it whose sessions live."""
+        alive = {entry.get("Session") for entry in entries}
+        found = next((entry for entry in entries if entry["Key"] == f"{prefix}.lock"), None)
+        if found is None:
+            return 0, []
+        return found["ModifyIndex"], [each for each in json.loads(found["Value"]) if each in alive]
+
+    def _put(self, prefix: str, version: int, holders: list[str]) -> bool:
+        done: bool = self._client.kv.put(f"{prefix}.lock", json.dumps(holders), cas=version)
+        return done
+
+
 CONSUL: tuple[type[Adapter], ...] = (
     *(OursConsul, OursConsulShared, OursConsulLimited),
-    *(BareCalls, PyConsul),
+    *(BareCalls, PyConsul, PyConsulSemaphore),
 )

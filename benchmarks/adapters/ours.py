@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..adapter import Adapter
@@ -27,8 +29,8 @@ class Ours(Adapter):
     name = "django-distlock"
     kind = "ours"
     alias: ClassVar[str] = "default"
-    at_once: ClassVar[int | None] = 1
-    mode: ClassVar[dict[str, Any]] = {}
+    at_once: int | None = 1
+    mode: Mapping[str, Any] = MappingProxyType({})
     """The options that say how the lock is held."""
 
     def open(self) -> None:
@@ -66,7 +68,7 @@ class OursShared(Ours):
     name = "django-distlock, shared"
     waits = exclusive = False
     at_once = None
-    mode: ClassVar[dict[str, Any]] = {"shared": True}
+    mode = MappingProxyType({"shared": True})
 
 
 class OursLimited(Ours):
@@ -75,7 +77,11 @@ class OursLimited(Ours):
     name = "django-distlock, limit=4"
     waits = exclusive = False
     at_once = 4
-    mode: ClassVar[dict[str, Any]] = {"limit": 4}
+
+    def open(self) -> None:
+        """Open, and say how many may hold it."""
+        super().open()
+        self.mode = {"limit": self.at_once}
 
 
 class OursPolling(Ours):

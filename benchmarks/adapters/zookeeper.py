@@ -115,7 +115,7 @@ class KazooLock(OnKazoo):
 
     name = "kazoo Lock"
     kind = "alternative"
-    at_once: ClassVar[int | None] = 1
+    at_once: int | None = 1
 
     def _make(self, key: str) -> Any:
         return self._client.Lock(f"{BASE}/kazoo/{key.replace('/', '_')}", str(os.getpid()))
@@ -147,6 +147,16 @@ class KazooReadLock(KazooLock):
         return self._client.ReadLock(f"{BASE}/kazoo-rw/{key.replace('/', '_')}", str(os.getpid()))
 
 
+class KazooWriteLock(KazooLock):
+    """The same, as a writer."""
+
+    name = "kazoo WriteLock"
+    at_once = None
+
+    def _make(self, key: str) -> Any:
+        return self._client.WriteLock(f"{BASE}/kazoo-w/{key.replace('/', '_')}", str(os.getpid()))
+
+
 class KazooSemaphore(KazooLock):
     """kazoo's recipe of a semaphore, whose leases four may hold at once."""
 
@@ -156,7 +166,7 @@ class KazooSemaphore(KazooLock):
 
     def _make(self, key: str) -> Any:
         path = f"{BASE}/kazoo-sem/{key.replace('/', '_')}"
-        return self._client.Semaphore(path, str(os.getpid()), max_leases=4)
+        return self._client.Semaphore(path, str(os.getpid()), max_leases=self.at_once)
 
 
 class ToozZooKeeper(Adapter):
@@ -196,6 +206,6 @@ class ToozZooKeeper(Adapter):
 
 
 ZOOKEEPER: tuple[type[Adapter], ...] = (
-    *(OursZooKeeper, BareCalls, KazooLock, ToozZooKeeper),
+    *(OursZooKeeper, BareCalls, KazooLock, KazooWriteLock, ToozZooKeeper),
     *(OursZooKeeperShared, KazooReadLock, OursZooKeeperLimited, KazooSemaphore),
 )

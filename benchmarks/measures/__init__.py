@@ -10,7 +10,7 @@ from .engine import engine
 from .failing import failing
 from .fairness import fairness
 from .growth import by_keys, by_leases, by_waiters
-from .handoff import handoff
+from .handoff import handoff, limits
 from .memory import memory
 from .renewals import renewals
 from .save import save
@@ -25,6 +25,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "handoff": handoff,
     "fairness": fairness,
     "several": several,
+    "limits": limits,
     "failing": failing,
     "memory": memory,
     "growth-leases": by_leases,

@@ -35,7 +35,7 @@ def _measure(bench: Bench, adapter: Adapter) -> Row:
     bench.say(f"failing attempts, {adapter.name}")
     holder = Child(_hold, adapter)
     holder.expect("ready")
-    took, wrote = _counted(bench, _attempt, adapter, bench.attempts, others=1)
+    took, wrote = _counted(bench, _attempt, adapter, bench.attempts, others=adapter.sessions)
     holder.pipe.send("end")
     holder.result()
     bench.store.settle()

@@ -10,9 +10,10 @@ from ..adapter import Adapter
 from ..bench import Bench, Row
 from .waiting import Contest, Rules, contest
 
-__all__ = ["RULES", "handed_over", "handoff"]
+__all__ = ["RULES", "handed_over", "handoff", "limits"]
 
-RULES = Rules(0.002, strict=True)  # a hold long enough for all others to be waiting
+HOLD = 0.002  # seconds: long enough for all others to be waiting
+RULES = Rules(HOLD, strict=True)
 
 
 def handoff(bench: Bench) -> list[Row]:
@@ -21,6 +22,21 @@ def handoff(bench: Bench) -> list[Row]:
     for waiters in bench.waiters:
         bench.say(f"hand-off, {waiters} processes")
         rows += handed_over(bench, "handoff", bench.waiting, RULES, waiters, waiters)
+    return rows
+
+
+def limits(bench: Bench) -> list[Row]:
+    """Measure hand-offs of a lock that several hold, with as many processes as wait for any.
+
+    The more hold it, the longer each holds it, so that it changes hands as often at each limit.
+    """
+    rows = []
+    waiters = max(bench.waiters)
+    for limit in bench.limits:
+        bench.say(f"hand-off with a limit of {limit}, {waiters} processes")
+        limited = [each.with_limit(limit) for each in bench.adapters if (each.at_once or 1) > 1]
+        rules = Rules(HOLD * limit, strict=True)
+        rows += handed_over(bench, "limits", limited, rules, waiters, waiters)
     return rows
 
 
@@ -43,7 +59,8 @@ def handed_over(
     rows = []
     for each in adapters:
         figures = _figures(bench, seen[each.name], work[each.name])
-        rows.append(bench.row(measure, each, backend=each.backend, waiters=waiters, **figures))
+        facts = {"backend": each.backend, "waiters": waiters, "at_once": each.at_once or 1}
+        rows.append(bench.row(measure, each, **facts, **figures))
     return rows
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from multiprocessing.connection import Connection
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from ..adapter import Adapter, Kind
@@ -44,18 +44,26 @@ class Contest:
     statements: int  # where the clients count them
     failures: int
     overlaps: int  # of an alternative's; ours have none, else the run has failed
+    at_once: int  # so many may hold it
 
     def handoffs(self) -> list[float]:
         """Return the seconds from each release's beginning to the next holder's grant."""
-        return [b[0] - a[1] for a, b in pairwise(self.holds) if a[2] != b[2]]
+        turns = _turns(self.holds, self.at_once)
+        return [after[0] - before[1] for before, after in turns if before[2] != after[2]]
 
 
-def count_overlaps(name: str, kind: Kind, holds: list[Hold]) -> int:
-    """Count the holds, in the order of their grants, that begin before the last one's release.
+def _turns(holds: list[Hold], at_once: int) -> Iterator[tuple[Hold, Hold]]:
+    """Yield each release's hold with the one that it made room for; ``holds`` are by grant."""
+    return zip(sorted(holds, key=itemgetter(1)), holds[at_once:], strict=False)
+
+
+def count_overlaps(name: str, kind: Kind, holds: list[Hold], at_once: int = 1) -> int:
+    """Count the holds, in the order of their grants, that begin before there is room for them.
 
     Raises OverlapError unless they are of an alternative, of which the count is a result.
     """
-    found = [(before, after) for before, after in pairwise(holds) if after[0] < before[1]]
+    turns = _turns(holds, at_once)
+    found = [(before, after) for before, after in turns if after[0] < before[1]]
     if found and kind != "alternative":
         raise OverlapError(f"{name}: {found[0][0]} and {found[0][1]} overlap")
     return len(found)
@@ -114,7 +122,8 @@ def contest(
             child.pipe.send(begin)
         shares = [child.result(seconds + 300) for child in children]
     every = sorted(one for share in shares for one in share.holds)
-    overlaps = count_overlaps(adapter.name, adapter.kind, every)
+    at_once = adapter.at_once or 1
+    overlaps = count_overlaps(adapter.name, adapter.kind, every, at_once)
     holds = [each for each in every if each[1] <= table.end.value]
     return Contest(
         holds,
@@ -124,6 +133,7 @@ def contest(
         sum(share.statements for share in shares),
         sum(share.failures for share in shares),
         overlaps,
+        at_once,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rows import Found, Rows, rates
+from .rows import Found, Rows, rates, several
 
 __all__ = ["judge_etcd"]
 
@@ -21,5 +21,6 @@ def judge_etcd(rows: Rows, store: str) -> Found:
             yield f"requests an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
     if ours := rows.get("fairness", OURS):
         yield "most / least grants", "<=", 1.1, ours["most_per_least"]
+    yield from several(rows, OURS, 1.2)
     if ours := rows.get("renewals", OURS):
         yield f"lost of {ours['leases']} renewed leases", "<=", 0.0, ours["lost"]

@@ -45,8 +45,14 @@ def several(rows: Rows, alone: str, dearer: float) -> Found:
         yield from rates(
             rows, "cycles", f"{alone}, {kind}", {alone: round(1 / dearer, 3)}, f"{kind}: "
         )
-    if limited := rows.get("several", f"{alone}, limit=4"):
+    if limited := rows.get("several", f"{alone}, limit=4", hold_ms=20.0):
         yield f"{alone}, limit=4: work / one at once", ">=", 3.5, limited["times"]
+    timed = [row for row in rows.rows if row["measure"] == "limits" and "p50_us" in row]
+    ours = {row["at_once"]: row for row in timed if row["adapter"].startswith(f"{alone}, ")}
+    for row in timed:
+        if row["kind"] == "alternative" and (mine := ours.get(row["at_once"])):
+            what = f"hand-off p50 / {row['adapter']}, {row['waiters']} waiters"
+            yield what, "<=", 1.0, round(mine["p50_us"] / row["p50_us"], 3)
 
 
 def not_installed(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .redis import OURS, handed_over
-from .rows import Found, Rows, rates
+from .rows import Found, Rows, rates, several
 
 __all__ = ["judge_zookeeper"]
 
@@ -21,3 +21,4 @@ def judge_zookeeper(rows: Rows, store: str) -> Found:
             yield f"packets an acquisition, {waiters} waiters", "<=", 5.0, ours["statements"]
     if ours := rows.get("fairness", OURS):
         yield "most / least grants", "<=", 1.1, ours["most_per_least"]
+    yield from several(rows, OURS, 1.2)

@@ -208,6 +208,7 @@ def acquire(
     sleeps: Iterator[float] | None = None  # made by the first pause
     told: Grant | Refusal | bool = False
     asking = False
+    refused: Refusal | None = None  # once it leaves the queue
     try:
         asked = clock() if first is None else first.asked
         left = None if until is None else until - asked
@@ -261,6 +262,10 @@ def acquire(
                 step = Wait if isinstance(answer, Refusal) else Pause
                 yield step(store, "pause", (claim, seconds), claim.name)
             asked = clock()
+        if store.is_queued(claim):
+            refused = answer
+            yield from insist(store, "withdraw", claim, patience=0.0)
+        return answer
     except GeneratorExit:
         # The driver has gone, so no step of ours would be carried out.
         abandon(claim)
@@ -268,17 +273,20 @@ def acquire(
     except LockBackendError:
         # Asking a store that just failed would only wait for it again.
         abandon(claim)
+        if refused is not None:
+            return refused
         raise
     except BaseException as error:
+        if refused is not None:  # a second try to leave the queue would only take longer
+            if not isinstance(error, AssertionError):  # see `_withdraw`
+                abandon(claim)
+            raise
         withdrawn = yield from _withdraw(store, claim, abandon)
         if asking and not withdrawn and not isinstance(error, asyncio.CancelledError):
             # A signal's handler raised in the middle of the question, which may reach the store
             # after its withdrawal. (A cancellation waits for the answer: see `finish`.)
             abandon(claim)
         raise
-    if store.is_queued(claim):
-        yield from _withdraw(store, claim, abandon, "withdraw")
-    return answer
 
 
 def _queue(
@@ -309,12 +317,10 @@ def _at_most(left: float | None, seconds: float, answer: object) -> float:
     return min(seconds, left) if left > 0 else min(seconds, 0.01)
 
 
-def _withdraw(
-    store: Store, claim: Claim, abandon: Callable[[Claim], None], verb: str = "release"
-) -> Flow[bool]:
+def _withdraw(store: Store, claim: Claim, abandon: Callable[[Claim], None]) -> Flow[bool]:
     """Take back what was asked for; return whether that is done, or cared for."""
     try:
-        return bool((yield from insist(store, verb, claim, patience=0.0)))
+        return bool((yield from insist(store, "release", claim, patience=0.0)))
     except LockBackendError:
         abandon(claim)
         return True

@@ -123,7 +123,7 @@ def leave(index: Index, hold: Hold) -> None:
 
 
 def _take_out(index: Index) -> None:
-    del _registry[index]
+    _registry.pop(index, None)  # a signal's handler may have done it in between
     if _bound > 64 and len(_registry) < _bound // 8:
         _resize()
 

@@ -24,7 +24,7 @@ __all__ = ["Event", "Mutex", "Permit", "Permits", "start"]
 
 if sys.version_info >= (3, 14):
 
-    class Mutex(_thread.RLock):
+    class Mutex(_thread.RLock):  # type: ignore[misc]
         """A mutex whose block an interruption does not leave locked.
 
         Python 3.14 runs signal handlers between the call of a C function by ``with`` and the
@@ -33,12 +33,12 @@ if sys.version_info >= (3, 14):
 
         __slots__ = ()
 
-        def __enter__(self) -> bool:
-            before = self._recursion_count()
+        def __enter__(self) -> bool:  # type: ignore[override]
+            before = self._recursion_count()  # type: ignore[attr-defined]
             try:
                 return self.acquire()
             except BaseException:
-                if self._recursion_count() > before:
+                if self._recursion_count() > before:  # type: ignore[attr-defined]
                     self.release()
                 raise
 
@@ -160,15 +160,21 @@ class Permits:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread; an interruption of that is raised as what it is.
+    """Start a thread; an interruption of that is raised as what it is, and harms no other thread.
 
     Python's own waits for the thread on a Condition, which hides an interruption that comes while
-    it takes its lock back behind a RuntimeError.
+    it takes its lock back behind a RuntimeError. From Python 3.14 on, an interruption can leave the
+    mutex locked that each thread takes when it begins and ends.
     """
+    mutex = threading._active_limbo_lock  # type: ignore[attr-defined]
+    # Not where a handler begins a thread in the middle of another one's begin; gevent has its own.
+    ours = isinstance(mutex, _thread.RLock) and not is_mine(mutex)
     try:
         thread.start()
-    except RuntimeError as error:
+    except BaseException as error:
+        while ours and is_mine(mutex):
+            mutex.release()
         cause = error.__context__
-        if cause is None or isinstance(cause, Exception):
+        if not isinstance(error, RuntimeError) or cause is None or isinstance(cause, Exception):
             raise
         raise cause from None

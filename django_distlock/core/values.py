@@ -283,16 +283,23 @@ class LockInfo(_Unread):
             return None
         return self.acquired_at + timedelta(seconds=self.min_hold)
 
-    def __getstate__(self) -> list[Any]:
-        return [*(getattr(self, each.name) for each in fields(self)), self.owner]
-
-    def __setstate__(self, state: list[Any]) -> None:
-        names = [*(each.name for each in fields(self)), "_owner"]
-        for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
-
 
 delattr(LockInfo, "owner")  # the default of the argument, which hides the property
+
+
+def _state(info: LockInfo) -> list[Any]:
+    return [*(getattr(info, each.name) for each in fields(info)), info.owner]
+
+
+def _set_state(info: LockInfo, state: list[Any]) -> None:
+    names = [*(each.name for each in fields(info)), "_owner"]
+    for name, value in zip(names, state, strict=True):
+        object.__setattr__(info, name, value)
+
+
+# Not in its body: before 3.11.4, Python replaces what stands there by its own, without the owner.
+LockInfo.__getstate__ = _state  # type: ignore[assignment, method-assign]
+LockInfo.__setstate__ = _set_state  # type: ignore[attr-defined]
 
 
 def noted(

@@ -39,11 +39,14 @@ logger = logging.getLogger("django_distlock.watchdog")
 IDLE = 1.0  # seconds with nothing to watch after which the scheduler's thread ends
 LOOK = 5.0  # seconds after which it checks whether there still is something to watch
 PART = 3  # a lease is renewed when a third of its ttl has passed (as Redisson's watchdog does)
+LEAST = 512  # buckets of the schedule that are not worth looking through
 STEPS = 20  # of that third: those due in the same step are renewed together, at its beginning
 
 
 Entry: TypeAlias = "tuple[weakref.ref[Hold], Index, Claim, str, bool]"
 """A hold, and what is to be known of one that is gone: where it was found, whether it renewed."""
+
+Bucket: TypeAlias = "dict[int, Entry]"
 
 
 class Schedule:
@@ -51,79 +54,85 @@ class Schedule:
 
     The holds of one time are in one bucket, from which a hold is taken when it is over: most
     locks are released long before they are due.
+
+    `add` may come in between any two steps of itself, by a signal's handler. All else is for the
+    watchdog's thread, on which no handler runs, but finalizers do, which may add as well.
     """
 
     def __init__(self) -> None:
-        self._buckets: dict[float, dict[int, Entry]] = {}
-        self._times: list[float] = []  # a heap of the times, also of buckets taken out since
+        self._heap: list[tuple[float, int, Bucket]] = []
+        self._open: dict[float, Bucket] = {}  # of those in the heap, where to add
         self._order = itertools.count()
-        self._bound = 64  # times after which the empty buckets are taken out
+        self._bound = LEAST  # buckets at which the empty ones are to be taken out
 
     def add(self, hold: Hold, due: float) -> bool:
-        """Look at ``hold`` at ``due``, not when it was said before; tell if that is the soonest."""
-        hold.unwatch()
-        soonest = False
-        bucket = self._buckets.get(due)
+        """Look at ``hold`` at ``due``, not when it was said before.
+
+        Tell whether that is news for the thread: it is the soonest, or it is time to `sweep`.
+        """
+        is_news = False
+        bucket = self._open.get(due)
         if bucket is None:
-            soonest = not self._times or due < self._times[0]
-            bucket = self._new_bucket(due)
+            is_news = not self._heap or due < self._heap[0][0] or self.is_crowded()
+            bucket = {}
+            heapq.heappush(self._heap, (due, next(self._order), bucket))
+            self._open[due] = bucket
         number = next(self._order)
         # What is part of a transaction ends with it, whichever process has the lease.
         renewed = hold.renewing and hold.bound is None
+        # In this order an interruption leaves it looked at twice rather than not at all.
         bucket[number] = (weakref.ref(hold), hold.index, hold.claim, hold.backend.alias, renewed)
+        hold.unwatch()
         hold.entry = bucket, number
-        return soonest
+        return is_news
 
-    def _new_bucket(self, due: float) -> dict[int, Entry]:
-        if len(self._times) >= self._bound:
-            self._sweep()
-        made: dict[int, Entry] = {}
-        bucket = self._buckets.setdefault(due, made)
-        if bucket is made:  # else a finalizer has come in between
-            heapq.heappush(self._times, due)
-        return bucket
+    def is_crowded(self) -> bool:
+        """Return whether many buckets may be empty, so that it is time to `sweep`."""
+        return len(self._heap) >= self._bound
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Take out the empty buckets, and what was dropped of the others."""
-        for due in list(self._buckets):
-            self._clear(self._buckets[due])
-            if not self._buckets[due]:
-                del self._buckets[due]
-        self._times = []  # what a finalizer adds meanwhile is in it, perhaps twice
-        self._times += self._buckets
-        heapq.heapify(self._times)
+        heap, self._heap = self._heap, []
+        self._open = {}  # from here on what is added comes into new buckets
+        for entry in heap:
+            if _clear(entry[2]):
+                heapq.heappush(self._heap, entry)
         # Of the holds too, which are all checked here.
-        self._bound = max(64, 2 * len(self._times), len(self) // 4)
-
-    def _clear(self, bucket: dict[int, Entry]) -> None:
-        for number, entry in list(bucket.items()):
-            if _held(entry) is None:
-                bucket.pop(number, None)
+        self._bound = max(LEAST, 2 * len(self._heap), len(self) // 4)
 
     def trim(self) -> None:
         """Take out what comes first but is over, so that what is next due is still held."""
-        while self._times:
-            bucket = self._buckets.get(self._times[0], {})
-            self._clear(bucket)
-            if bucket:
+        while self._heap:
+            entry = heapq.heappop(self._heap)
+            self._open.pop(entry[0], None)
+            if _clear(entry[2]):
+                heapq.heappush(self._heap, entry)
                 break
-            self._buckets.pop(heapq.heappop(self._times), None)
-        self._bound = min(self._bound, max(64, 2 * len(self._times)))
+        self._bound = min(self._bound, max(LEAST, 2 * len(self._heap)))
 
     def next_due(self) -> float | None:
         """Return when something is due, or None when nothing is watched."""
-        return self._times[0] if self._times else None
+        return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> list[Hold]:
         """Take out and return the holds that are due."""
         holds: list[Hold] = []
-        while self._times and self._times[0] <= now:
-            bucket = self._buckets.pop(heapq.heappop(self._times), {})
+        while self._heap and self._heap[0][0] <= now:
+            due, _, bucket = heapq.heappop(self._heap)
+            self._open.pop(due, None)
             holds += filter(None, map(_held, list(bucket.values())))
         return holds
 
     def __len__(self) -> int:
-        return sum(map(len, self._buckets.values()))
+        return sum(len(bucket) for _, _, bucket in self._heap)
+
+
+def _clear(bucket: Bucket) -> Bucket:
+    """Take out of a bucket what was dropped."""
+    for number, entry in list(bucket.items()):
+        if _held(entry) is None:
+            bucket.pop(number, None)
+    return bucket
 
 
 def _held(entry: Entry) -> Hold | None:
@@ -212,12 +221,12 @@ class Watchdog:
 
     def _look_at(self, hold: Hold, due: float) -> None:
         with self._mutex:
-            soonest = self._schedule.add(hold, due)
+            is_news = self._schedule.add(hold, due)
             if self._thread is None and not self._ended:
                 self._thread = begin(
                     threading.Thread(target=self._run, name="distlock-watchdog", daemon=True)
                 )
-            elif soonest:
+            elif is_news:
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -228,6 +237,8 @@ class Watchdog:
                 told = self._ended or wait <= 0 or self._changed.wait(wait)
                 if self._ended:
                     return
+                if self._schedule.is_crowded():
+                    self._schedule.sweep()
                 if not told:
                     # A release does not notify us: the hold may be due in an hour, and be gone.
                     self._schedule.trim()

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,8 +79,13 @@ async def meet(actor: Actor, contention: Contention, who: int) -> list[SeenGrant
     return seen
 
 
-def judge_contention(seen: Iterable[SeenGrant], limit: int, *, fencing: bool) -> None:
-    """Fail when one met whom it must not, or a token did not rise, or no two met."""
+def judge_contention(
+    seen: Iterable[SeenGrant], limit: int, *, fencing: bool, numbered: bool = True
+) -> None:
+    """Fail when one met whom it must not, or a token did not rise, or no two met.
+
+    Unless they are ``numbered``, two who come to share it at one moment may have the same token.
+    """
     seen = list(seen)
     for each in seen:
         kinds = [other.split("-")[0] for other in each.others]
@@ -92,12 +98,15 @@ def judge_contention(seen: Iterable[SeenGrant], limit: int, *, fencing: bool) ->
     if not any(each.others for each in seen):
         raise AssertionError("nothing was tested: no two held the lock at once")
     if fencing:
-        _judge_tokens(seen)
+        _judge_tokens(seen, numbered)
 
 
-def _judge_tokens(seen: list[SeenGrant]) -> None:
-    if len({each.token for each in seen}) < len(seen):
-        raise AssertionError("a token was given twice")
+def _judge_tokens(seen: list[SeenGrant], numbered: bool) -> None:
+    for one, other in combinations(seen, 2):
+        sharing = one.kind == other.kind == SHARED
+        at_once = other.asked <= one.had and one.asked <= other.had
+        if one.token == other.token and (numbered or not (sharing and at_once)):
+            raise AssertionError(f"a token was given twice: {one}, {other}")
     for each in seen:
         for later in seen:
             # Of two that share nothing is promised, nor of two slots.

@@ -69,10 +69,14 @@ class Process:
     async def ask(self, do: str, **arguments: Any) -> Any:
         """Send a request and return the answer; errors of locks are raised here."""
         self.tell(do, **arguments)
+        return await self.answer()
+
+    async def answer(self) -> Any:
+        """Return the answer to what `tell` has sent; errors of locks are raised here."""
         return await asyncio.to_thread(self._read)
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Send a request whose answer is not read."""
+        """Send a request; its answer is read by `answer`, or not at all."""
         self._line.sendall((json.dumps({"do": do, **arguments}) + "\n").encode())
 
     def _read(self) -> Any:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
 
 PATIENCE = 10.0  # seconds after which an actor that does not end is a failure
-BUSY = 10.0  # seconds for which a server that answers late is asked again
+BUSY = 20.0  # seconds for which a server that answers late is asked again
 STEP = 0.01
 
 
@@ -94,18 +94,35 @@ class Actor(ABC):
         return asyncio.create_task(acquiring)
 
     async def take(self, guard: Guard[T], *, wait: Wait = 0) -> T:
-        """Acquire what is free; a server that is busy may have to be asked again."""
+        """Acquire what is free."""
+        got = await self._asked(guard, wait, free=True)
+        if got is None:
+            raise AssertionError(f"{guard!r:.200} was not obtained, wait={wait}")
+        return got
+
+    async def is_refused(self, guard: Guard[Any]) -> bool:
+        """Return whether what is not waited for is not obtained."""
+        return await self._asked(guard, 0) is None
+
+    async def _asked(self, guard: Guard[T], wait: Wait, *, free: bool = False) -> T | None:
+        """Acquire; a server that is busy may have to be asked again.
+
+        A call that fails may have been granted the lock, which is given back in the background:
+        until then what is ``free`` is refused.
+        """
         end = time.monotonic() + BUSY
+        failed = False
         while True:
             try:
                 got = await self.acquire(guard, wait=wait)
             except StoreUnavailableError:
+                failed = True
                 if time.monotonic() > end:
                     raise
-                continue
-            if got is None:
-                raise AssertionError(f"{guard!r:.200} was not obtained, wait={wait}")
-            return got
+            else:
+                if got is not None or not (free and failed) or time.monotonic() > end:
+                    return got
+                await asyncio.sleep(STEP)
 
     async def release(self, lease: Lease) -> None:
         """Call ``release``."""

@@ -23,7 +23,7 @@ from django_distlock.backends.table import TableBackend
 from tests.backends.forking_tools import NAME, WHO, child, ended_well, refused, session, taken
 from tests.backends.forking_wait_queues import in_the_wait_queue
 
-BRIEF = 0.6  # a ttl that ends within the test unless it is renewed
+BRIEF = 2.0  # a ttl that ends within the test unless it is renewed
 
 
 # -- scenarios -----------------------------------------------------------------------------------

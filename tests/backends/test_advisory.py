@@ -96,7 +96,7 @@ def test_a_lease_runs_out_beside_a_longer_one(store: str, alias: str, name: str)
     taken(name, alias, ttl=20.0).renew(1.0)
     began = time.monotonic()
     with lock(name, using=alias, wait=20):
-        assert time.monotonic() - began < 3.0
+        assert time.monotonic() - began < 10
     longer.renew()
     longer.release()
 

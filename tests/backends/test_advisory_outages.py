@@ -38,7 +38,7 @@ def test_a_holder_that_stands_still_loses_it_within_its_ttl(
         stopped = time.monotonic()
         limit = advisory(alias).max_ttl(0.5)
         with lock(name, using=alias, wait=20) as theirs:
-            assert time.monotonic() - stopped < limit + 3.0
+            assert time.monotonic() - stopped < limit + 8.0
             lost = "LeaseLostError"
             found = goes_on(process)
             assert {found[verb] for verb in ("before", "check", "renew", "release")} == {lost}
@@ -153,7 +153,7 @@ def test_a_server_that_hangs_costs_no_lease(own: Place, held: str, name: str) ->
         began = time.monotonic()
         with pytest.raises(LockBackendError, match=r"no answer|in use"):
             lock(name, using=held, wait=0).acquire()
-        assert time.monotonic() - began < 3 * COMMAND
+        assert time.monotonic() - began < 3 * COMMAND + 5.0
     finally:
         own.server.resume()
     with lock(name, using=held, wait=5):

@@ -47,10 +47,10 @@ def test_a_waiter_does_not_ask_for_the_files_write_lock_again(name: str) -> None
     lease = elsewhere(lock(name, using="sqlite", renew=False).acquire)
     assert lease
     assert lock(name, using="sqlite", wait=0).acquire() is None
-    with busy(1.0):
+    with busy(5.5):
         began = time.monotonic()
         assert lock(name, using="sqlite", wait=0.2).acquire() is None
-        assert time.monotonic() - began < 0.6
+        assert time.monotonic() - began < 4
     lease.release()
     with lock(name, using="sqlite"):
         pass
@@ -127,7 +127,7 @@ def test_a_file_that_is_busy_for_longer_than_the_wait(name: str, wait: float) ->
             lock(name, using="sqlite", wait=wait).acquire()
         took = time.monotonic() - began
     assert info.value.name == name
-    assert took < wait + 1.5
+    assert took < 3.0
     with lock(name, using="sqlite", wait=5):
         pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,6 +86,6 @@ def test_tokens_are_looked_up(store: str, database: str) -> None:
     with connections[database].cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE) {IDLE}", {"older": OLDER, "after": "", "size": 2_000})
         plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "rows=2000 " in plan
+    assert re.search(r"rows=2000(\.00)? ", plan)  # with decimals from PostgreSQL 18 on
     assert "Index Cond: ((digest)::text = (r.digest)::text)" in plan
     assert "Join Filter: ((t.digest)" not in plan

@@ -225,6 +225,6 @@ def test_it_needs_sql_of_our_own(server: DatabaseServer) -> None:
 
 
 def test_renewing_in_the_background(server: DatabaseServer, name: str) -> None:
-    with lock(name, using="hasty", ttl=1.0) as lease:
-        time.sleep(1.3)
+    with lock(name, using="hasty", ttl=2.4) as lease:
+        time.sleep(2.7)
         lease.check()

@@ -128,7 +128,7 @@ def test_it_ends_with_its_ttl(alias: str, name: str) -> None:
     taken(name, ttl=0.3, renew=False)
     began = time.monotonic()
     elsewhere(lambda: taken(name, wait=10).release())
-    assert time.monotonic() - began < 0.3 + 1.5
+    assert time.monotonic() - began < 0.3 + 5.0
 
 
 @each_kind

@@ -17,6 +17,7 @@ from django_distlock import (
     lock,
     locks,
 )
+from django_distlock.backends import row as row_module
 from django_distlock.backends.row.checks import check
 from django_distlock.backends.row.session import LockSession
 from tests.backends.rowlocks import (
@@ -137,7 +138,25 @@ def test_waiting_tasks_cost_no_thread_and_do_not_block_the_loop(store: str, name
     with row_alias("rows", store):
         threads, worst = asyncio.run(main())
     assert threads <= 5  # four that ask, and one that renews
-    assert worst < 1.0
+    assert worst < 6.0  # not while they wait, which is for 20 s
+
+
+@on_servers
+def test_a_refusal_that_took_longer_than_the_ttl_is_one(store: str, name: str) -> None:
+    """The server has ended the session by then, and rolled back; the lock is held still."""
+    roll_back = row_module._roll_back
+
+    def late(session: LockSession, limit: float) -> None:
+        time.sleep(row(alias).max_ttl(0.05) + 1.0)
+        roll_back(session, limit)
+
+    alias = f"row-{store}"
+    lease = taken(name, alias)
+    brief = lock(name, using=alias, ttl=0.05, wait=0)
+    with mock.patch.object(row_module, "_roll_back", late):
+        assert Elsewhere(brief.acquire).start().result() is None
+    lease.check()
+    lease.release()
 
 
 @on_servers

@@ -7,6 +7,8 @@ import socket
 import time
 from types import SimpleNamespace
 
+import pytest
+
 from django_distlock.backends.table import sentry
 
 
@@ -56,3 +58,16 @@ def test_an_overdue_statement_is_cut() -> None:
         assert client.recv(1) == b""  # because the connection was shut
         assert watch is not None
         assert watch.cut
+
+
+def test_a_machine_that_is_always_late_cuts_an_overdue_statement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each check looks as if the process had stood still; more time is given once."""
+    monkeypatch.setattr(sentry, "TICK", 2 * sentry.PAUSE)
+    client, server = socket.socketpair()
+    with client, server, sentry.within(client, 0.1) as watch:
+        client.settimeout(15)
+        assert client.recv(1) == b""
+        assert watch is not None
+        assert (watch.spared, watch.cut) == (True, True)

@@ -140,13 +140,13 @@ def test_renewed_after_its_task_has_ended(case: Case, hold: str, name: str, cell
 
     @async_to_sync
     async def brief() -> None:
-        async with lock(name, using=hold, ttl=1.0):
+        async with lock(name, using=hold, ttl=2.4):
             pass
 
     with transaction.atomic(using=case.database):
         brief()
         cell.write(1)
         waiter = follow(name, hold, cell)
-        time.sleep(1.3)
+        time.sleep(2.7)
         stays(waiter)
     assert waiter.result() == 1

@@ -190,7 +190,7 @@ def test_a_row_locked_by_a_transaction_holds_nobody_up(store: str, name: str, ne
             began = time.monotonic()
             with pytest.raises(LockBackendError):
                 lock(name, using=backend.alias, wait=0).acquire()
-            assert time.monotonic() - began < (2.0 if store == "mysql" else 1.0)
+            assert time.monotonic() - began < 4.5
             transaction.set_rollback(True, using="rival")
         with lock(name, using=backend.alias, wait=5) as lease:
             assert lease.fencing_token > 0

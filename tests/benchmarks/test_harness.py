@@ -144,6 +144,32 @@ def test_overlapping_holds_are_found() -> None:
     assert count_overlaps("bad", "alternative", bad) == 2
 
 
+def test_more_holds_than_a_limit_are_found() -> None:
+    """Two at once are right, the third begins before one of them has ended."""
+    good: list[Hold] = [(1.0, 3.0, 0), (1.5, 2.0, 1), (2.0, 4.0, 2), (3.0, 5.0, 1)]
+    assert count_overlaps("good", "ours", good, 2) == 0
+    bad = sorted([*good, (2.5, 2.6, 3)])
+    assert count_overlaps("bad", "alternative", bad, 2) == 1
+    with pytest.raises(OverlapError, match="bad"):
+        count_overlaps("bad", "ours", bad, 2)
+
+
+def test_hand_offs_of_a_limit_are_judged() -> None:
+    """Judge each beside the alternatives with the same limit."""
+
+    def line(adapter: str, at_once: int, p50: int, kind: str) -> dict[str, Any]:
+        who = {"store": "zookeeper", "adapter": adapter, "kind": kind, "measure": "limits"}
+        return {**who, "at_once": at_once, "waiters": 32, "p50_us": p50}
+
+    lines = [
+        line("django-distlock, limit=4", 4, 900, "ours"),
+        line("kazoo Semaphore, 4", 4, 1000, "alternative"),
+        line("kazoo Semaphore, 16", 16, 1000, "alternative"),
+    ]
+    judged = {verdict.what: (verdict.got, verdict.reached) for verdict in judge(lines)}
+    assert judged == {"hand-off p50 / kazoo Semaphore, 4, 32 waiters": (0.9, True)}
+
+
 def test_row_locks_and_saves_are_judged() -> None:
     """Judge each by what stands beside it, and a hand-off by the one with as many waiters."""
 

@@ -85,10 +85,19 @@ def test_hand_overs_on_redis_are_counted_and_judged(tmp_path: Path) -> None:
     """Let processes wait for each other, by our lock and by the token that is pushed and popped."""
     file = tmp_path / "out.json"
     words = ("--quick", "--kinds", "ours,baseline", "--json", str(file))
-    done = run("--stores", "redis", "--only", "handoff", *words)
+    done = run("--stores", "redis", "--only", "handoff,limits,several", *words)
     assert done.returncode == 0, done.stderr
     written = json.loads(file.read_text())
-    ours = [row for row in written["results"] if row["kind"] == "ours"]
+    limited = [row for row in written["results"] if row["measure"] == "limits"]
+    assert [row["adapter"] for row in limited] == [f"{OURS[0]}, limit={n}" for n in (1, 2)]
+    check_hand_overs(limited)
+    several = [row for row in written["results"] if row["measure"] == "several"]
+    measured = {(row["at_once"], row["hold_ms"]) for row in several}
+    assert measured == {(1, 2), (1, 20), (4, 2), (4, 20)}
+    assert all(row["per_second"] > 0 for row in several)
+    ours = [
+        row for row in written["results"] if (row["kind"], row["measure"]) == ("ours", "handoff")
+    ]
     assert sorted((row["waiters"], row["adapter"]) for row in ours) == [
         (waiters, name) for waiters in (2, 4) for name in OURS
     ]

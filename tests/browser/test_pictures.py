@@ -164,13 +164,14 @@ def test_nothing_is_held(look: Callable[..., Page]) -> None:
         keep(page, "empty")
 
 
+@pytest.mark.timeout(400)
 def test_ten_thousand_locks(
     look: Callable[..., Page], nightly: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_distlock.core.holder._HOST", "web-1")
     stores = {"jobs": nightly.url()}
     some = Holders()
-    with site(stores) as running, same_aliases(stores):
+    with site(stores, limit=20.0) as running, same_aliases(stores):
         try:
             for number in range(MANY):
                 name = f"thumbnail:{number:05}"

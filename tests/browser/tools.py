@@ -102,8 +102,11 @@ class Site:
 
 
 @contextmanager
-def site(redis: dict[str, str], *, theme: str = "") -> Iterator[Site]:
-    """Run the site over the locks in SQLite and in the servers of these URLs."""
+def site(redis: dict[str, str], *, theme: str = "", limit: float = 2.0) -> Iterator[Site]:
+    """Run the site over the locks in SQLite and in the servers of these URLs.
+
+    ``limit`` is the seconds that the stores have for their answers.
+    """
     databases = {"locks": json.loads(os.environ["DISTLOCK_TEST_DATABASES"])["sqlite"]}
     aliases: dict[str, Any] = {TABLE_ALIAS: {"BACKEND": TABLE, "LOCATION": "locks"}}
     for alias, url in redis.items():
@@ -114,7 +117,7 @@ def site(redis: dict[str, str], *, theme: str = "") -> Iterator[Site]:
         environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.browser.site.settings",
-            "DISTLOCK_BROWSER_SITE": json.dumps({**facts, "theme": theme}),
+            "DISTLOCK_BROWSER_SITE": json.dumps({**facts, "theme": theme, "limit": limit}),
         }
         port = free_port()
         with Path(folder, "site.log").open("w") as log:

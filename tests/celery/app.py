@@ -26,7 +26,12 @@ app.conf.update(
         "control_folder": f"{FOLDER}/control",
     }
     if FOLDER
-    else {"visibility_timeout": int(os.environ.get("DISTLOCK_TEST_VISIBILITY", "600"))},
+    else {
+        "visibility_timeout": int(os.environ.get("DISTLOCK_TEST_VISIBILITY", "600")),
+        # Every 10 s, not every 100; and what a killed worker was at does not hold that up for long.
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 5,
+    },
     task_publish_retry=False,
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=True,  # as Celery asks for, by a warning

@@ -13,6 +13,8 @@ import redis
 LIMIT = 20
 LONG = 60
 """Seconds; for what waits for the broker to deliver again, which it looks for every 10 s."""
+OPEN = 2 * LONG
+"""Seconds; tasks that are delivered again meanwhile go on as long."""
 
 
 class Board:
@@ -20,7 +22,7 @@ class Board:
 
     def __init__(self) -> None:
         url = os.environ["DISTLOCK_TEST_BROKER"].rpartition("/")[0] + "/5"
-        self.client: Any = redis.Redis.from_url(url, decode_responses=True, socket_timeout=LONG + 5)
+        self.client: Any = redis.Redis.from_url(url, decode_responses=True, socket_timeout=OPEN + 5)
 
     def say(self, tag: str, word: str) -> None:
         """Add a word to what is said under ``tag``."""

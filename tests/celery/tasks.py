@@ -12,7 +12,7 @@ from django.conf import settings
 from django_distlock import LockNotAcquiredError, current_lease
 from django_distlock.contrib.celery import locked_task
 from tests.celery.app import app
-from tests.celery.board import LIMIT, LONG, Board
+from tests.celery.board import LIMIT, OPEN, Board
 
 ALIASES: list[str] = [
     alias for alias in ("sqlite", "postgresql", "mariadb", "redis") if alias in settings.DISTLOCKS
@@ -120,13 +120,13 @@ class Tasks:
         def long(tag: str) -> str:
             return held_up(tag)
 
-        @task("late", once=True, acks_late=True, on_contention="skip", ttl=6)
+        @task("late", once=True, acks_late=True, on_contention="skip", ttl=10)
         def late(tag: str) -> str:
-            return held_up(tag, LONG)
+            return held_up(tag, OPEN)
 
-        @task("late plain", acks_late=True, on_contention="retry", ttl=6)
+        @task("late plain", acks_late=True, on_contention="retry", ttl=10)
         def late_plain(tag: str) -> str:
-            return held_up(tag, LONG)
+            return held_up(tag, OPEN)
 
         @task("retried", once=True, autoretry_for=(OSError,), retry_kwargs={"countdown": 1})
         def retried(tag: str) -> str:

@@ -75,6 +75,7 @@ class Worker(Process):
         self, queue: str, log: Path, *, pool: str = "prefork", concurrency: int = 2, **more: Any
     ) -> None:
         self.queue = queue
+        self.name = f"{queue}-{time.monotonic_ns()}"  # two of a queue do not answer for each other
         words = [
             "tests.celery.app",
             "worker",
@@ -85,15 +86,15 @@ class Worker(Process):
             "-Q",
             queue,
             "-n",
-            f"{queue}@%h",
+            f"{self.name}@%h",
             *QUIET,
         ]
-        super().__init__(log / f"{queue}-{time.monotonic_ns()}.log", *words, **more)
+        super().__init__(log / f"{self.name}.log", *words, **more)
 
     def ready(self) -> Self:
         """Wait until it takes tasks."""
         end = time.monotonic() + LIMIT
-        name = f"{self.queue}@{os.uname().nodename}"
+        name = f"{self.name}@{os.uname().nodename}"
         while not app.control.ping([name], timeout=0.2):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()

@@ -236,7 +236,7 @@ def test_two_processes_and_one_that_is_ended() -> None:
         # By SIGTERM, as cron's host or systemd does: the lock is free at once.
         first.send_signal(signal.SIGTERM)
         assert end(first) == (128 + signal.SIGTERM, "", "")
-        assert soon(lambda: not lock("nightly:x", using=STORES[0]).locked(), 1)
+        assert soon(lambda: not lock("nightly:x", using=STORES[0]).locked())
 
 
 def test_a_handler_of_the_programs_own_is_left_alone(backend: UnitBackend) -> None:

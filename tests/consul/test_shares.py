@@ -53,6 +53,23 @@ def test_the_last_of_several_processes_leaves_nothing(opened: Opener, server: Co
     assert keys_of(server, one) == []
 
 
+def test_each_grant_of_one_moment_counts(
+    opened: Opener, server: Consul, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consul does not count a write that changes nothing, so two grants must not write the same."""
+    monkeypatch.setattr("django_distlock.backends.consul.holds.now_ms", lambda: 1_000)
+    one, two = (opened(server.url, prefix="moment") for _ in "ab")
+    mine, other = limited(one, "a", 2), limited(two, "a", 2)
+    assert [slot(one, mine), slot(two, other)] == [0, 1]
+    refused(one, limited(one, "a", 2), 0.0)  # which it tries by what it has seen last
+    assert one.release(mine)  # by its last look it was the only one
+    third = limited(one, "a", 2)
+    assert slot(one, third) == 0
+    for backend, each in ((two, other), (one, third)):
+        assert backend.release(each)
+    assert keys_of(server, one) == []
+
+
 def test_the_dead_are_removed_however_many(opened: Opener, server: Consul) -> None:
     """More than one transaction removes; none of them can be renewed any more."""
     one, two = (opened(server.url, prefix="dead") for _ in "ab")

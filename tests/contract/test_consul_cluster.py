@@ -19,9 +19,9 @@ if "consul" in chosen():
         """Three servers, all of which are named."""
 
         alias = "consul-cluster"
-        brief = kept = 1.5
+        brief, kept = 1.5, 4.0
         settles = 20.0  # a leader has to be elected before
-        round_trip = 0.5  # each write is on the disks of two
+        moments_apart = 7  # all of them are tried elsewhere
 
         @classmethod
         def backend(cls) -> BaseLockBackend:

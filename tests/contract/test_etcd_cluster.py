@@ -18,10 +18,9 @@ if "etcd" in chosen():
         """Keys and leases that a majority of three has agreed on."""
 
         alias = "etcd-cluster"
-        brief = kept = 2.5
+        brief, kept = 2.5, 4.0
         settles = 20.0  # a leader has to be elected before
-        round_trip = 1.0
-        handoff = 2.0
+        moments_apart = 7  # all of them are tried elsewhere
 
         @classmethod
         def backend(cls) -> BaseLockBackend:

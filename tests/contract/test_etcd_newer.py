@@ -17,6 +17,7 @@ if "etcd" in chosen() and NewerEtcd.installed():
         """The gateway of 3.5, whose answers differ from those of 3.4."""
 
         alias = "etcd-newer"
+        moments_apart = 7  # all of them are tried elsewhere
 
         @classmethod
         def backend(cls) -> BaseLockBackend:

@@ -48,7 +48,6 @@ class AtLevel(Exclusion, Fencing, Waiting):
 class RowAtLevel(AtLevel):
     """Rows locked by FOR UPDATE: a grant may need a new session."""
 
-    round_trip = RowOnServer.round_trip
     least = RowOnServer.least
 
 

@@ -19,7 +19,9 @@ class OnNodes(LockBackendContract):
 
     nodes: list[Redis]
     # A grant, or a renewal, takes some answers of each, and they share a few cores.
-    short, brief, kept = 0.5, 1.5, 1.5
+    short, brief = 0.5, 1.5
+    # Each node draws tokens of its own, and the highest is that of the grant.
+    numbers_sharers = False
     _twins: ClassVar[list[BaseLockBackend]] = []
 
     def twin(self, alias: str, prefix: str) -> BaseLockBackend:
@@ -63,4 +65,5 @@ if "redis" in chosen():
         """A quorum of three."""
 
         alias = "redlock-3"
+        moments_apart = 7  # all of them are tried elsewhere
         nodes = NODES[:3]

@@ -22,7 +22,6 @@ class OnZooKeeper(LockBackendContract):
 
     # Each grant is a write of the servers, also while they are busy with other things.
     short = 0.5
-    round_trip = 0.6
     servers: ClassVar[Sequence[ZooKeeper]]
     _twins: ClassVar[list[BaseLockBackend]] = []
 
@@ -69,7 +68,7 @@ if "zookeeper" in chosen():
         """Three servers, all of which are stopped, or restarted one after the other."""
 
         alias = "zookeeper-cluster"
-        brief = kept = 1.5
+        brief, kept = 1.5, 4.0
         settles = 20.0  # a leader has to be elected before
         servers = CLUSTER[0].members
 

@@ -28,7 +28,7 @@ def test_who_asks_to_be_told_after_the_loss_is_told(name: str) -> None:
     assert lease.lost
     told = threading.Event()
     lease.on_lost(lambda lost: told.set())
-    assert told.wait(1)
+    assert told.wait(15)
 
 
 def test_a_loss_that_a_release_finds_is_signalled(name: str) -> None:
@@ -46,7 +46,7 @@ def test_a_loss_that_a_release_finds_is_signalled(name: str) -> None:
         locks[ALIAS].force_release(name)
         with suppress(LeaseLostError):
             lease.release()
-        assert told.wait(1)
+        assert told.wait(15)
     finally:
         lock_released.disconnect(receiver)
 
@@ -78,4 +78,4 @@ def test_the_wait_is_kept_while_another_writes_to_the_file(name: str) -> None:
             cursor.execute("ROLLBACK")
             other.close()
             connections["default"].close()
-    assert took < 1.5
+    assert took < 4

@@ -14,6 +14,8 @@ import pytest
 from django_distlock.core.documentation import SITE, page
 from tests.docs.pages import ROOT, pages
 
+pytestmark = pytest.mark.timeout(600)  # the site is built meanwhile
+
 IDS = re.compile(r'\bid="([^"]+)"')
 ADDRESSED = re.compile(r"""\bpage\(\s*["']([\w/-]+)["'](?:,\s*["']([^"']+)["'])?\s*\)""")
 

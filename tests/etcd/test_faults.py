@@ -238,7 +238,7 @@ def fill(server: Etcd) -> None:
 
 def test_a_server_without_space_frees_and_renews(opened: Opener, name: str) -> None:
     with Etcd(options=["--quota-backend-bytes=200000"]) as server:
-        backend = opened(server.url)
+        backend = opened(server.url, COMMAND_TIMEOUT=20)
         mine = claim(backend, name)
         granted(backend, mine)
         with pytest.raises(ServerError, match="space exceeded"):
@@ -246,7 +246,7 @@ def test_a_server_without_space_frees_and_renews(opened: Opener, name: str) -> N
         began = time.monotonic()
         with pytest.raises(LockBackendError, match="compact and defragment it"):
             lock("other", using=backend.alias).acquire()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10  # neither repeated nor waited for
         assert backend.renew(mine)
         assert backend.release(mine)
 

@@ -170,6 +170,7 @@ class Storm:
         self.born = 0
         self.hits: Counter[str] = Counter()
         self.late = 0.0  # by how much the machine has woken us too late, at most
+        self.stood_still = 0.0  # for how long the store has not answered, at most
 
     def fork(self) -> None:
         """Start one more process."""
@@ -215,7 +216,10 @@ class Storm:
             return False
         self.hits[what] += 1
         time.sleep(0.003)  # what it has sent is carried out
-        if self.seer.holder() == pid:
+        asked = time.monotonic()
+        holder = self.seer.holder()
+        self.stood_still = max(self.stood_still, time.monotonic() - asked)
+        if holder == pid:
             # Also one that was granted the lock and had not yet the time to write so.
             self.diary.write("held", of=pid, at=time.monotonic())
         elif whom == "waiter":
@@ -289,7 +293,8 @@ def main(alias: str, seconds: float, folder: Path) -> None:
     except BaseException:
         storm.end()
         raise
-    sys.stdout.write(json.dumps({"hits": storm.hits, "codes": codes, "late": storm.late}))
+    times = {"late": storm.late, "stood_still": storm.stood_still}
+    sys.stdout.write(json.dumps({"hits": storm.hits, "codes": codes, **times}))
 
 
 if __name__ == "__main__":

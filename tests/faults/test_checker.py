@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -205,6 +206,13 @@ def test_who_waits_while_the_store_is_away_has_not_lost_a_wake_up() -> None:
     assert kinds([*history(), waiting, fault]) == set()
     killed = replace(fault, facts={"kind": "client killed", "store": False})
     assert kinds([*history(), waiting, killed]) == {"lost wake-up"}
+
+
+def test_a_candidate_sleeps_while_the_store_fails() -> None:
+    later = [call("acquire", 6.0, 18.0, 40, wait=math.inf), call("release", 18.1, 18.2, 40)]
+    assert kinds([*history(), *later]) == set()
+    too_late = call("acquire", 6.0, 23.0, 40, wait=math.inf)
+    assert kinds([*history(), too_late]) == {"lost wake-up"}
 
 
 def test_without_a_promise_of_exclusion_two_holders_are_none() -> None:

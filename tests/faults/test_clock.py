@@ -119,10 +119,10 @@ def test_set_back_under_a_holder_who_has_vanished(turned: ClockedServer, name: s
 def test_set_forward_under_a_holder(turned: ClockedServer, name: str) -> None:
     """The store grants it anew, and the holder is told by its next renewal, before its ttl."""
     with loss_told() as told:
-        lease = taken(name, ttl=3)
+        lease = taken(name, ttl=9)
         turned.turn(HOUR)
         following = elsewhere(lambda: taken(name, ttl=5, renew=False))
-        assert told.wait(2)
+        assert told.wait(8)
         assert lease.lost
     assert following.fencing_token > lease.fencing_token
     with pytest.raises(LockNotHeldError):

@@ -1,4 +1,4 @@
-"""Thousands of signals at random moments of blocks, on every store: nothing stays held."""
+"""Many signals at random moments of blocks, on every store: nothing stays held."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALIASES = (
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("alias", [each for each in ALIASES if each in settings.DISTLOCKS])
 def test_a_signal_at_any_moment(alias: str) -> None:
-    many = {"locmem": 30_000}.get(alias, 2_000)
+    many = {"locmem": 10_000}.get(alias, 500)  # after the contract's, at every moment of a block
     sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": many})()
     sweep.test_a_signal_at_any_moment()
 
@@ -44,5 +44,13 @@ def test_a_signal_at_any_moment(alias: str) -> None:
     [each for each in ALIASES if each in settings.DISTLOCKS and not locks[each].thread_sensitive],
 )
 def test_a_signals_handler_that_uses_locks(alias: str) -> None:
-    sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": 1_000})()
+    sweep: Any = type("Sweep", (Interruptions,), {"alias": alias, "interrupts": 500})()
     sweep.test_a_signals_handler_that_uses_locks()
+
+
+# As in the contract, where no block has several locks.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_several_locks_at_every_moment() -> None:
+    sweep: Any = type("Sweep", (Interruptions,), {"alias": "locmem"})()
+    sweep.interrupt_at_every_moment("several")

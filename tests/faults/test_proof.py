@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from tests.backends.tools import database_alias
 from tests.conftest import REDIS, SERVERS
 from tests.faults.proof.checker import Promise
 from tests.faults.proof.nemesis import Fault, of_proxy, of_server
+from tests.faults.proof.plans import MODES
 from tests.faults.proof.run import Run
 from tests.faults.shares import (
     IN_CONSUL,
@@ -123,11 +125,15 @@ def prove(
     before = {(info.name, info.fencing_token) for info in backend.held()}
     verdict = run.carry_out(leak)
     if REPORT:
+        modes: Counter[str] = Counter()
+        for name, calls in verdict.by_name.items():
+            modes[MODES[name]] += calls
         seen = {
             "on": on,
             "exclusive": terms.exclusive,
             "faults": dict(sorted(run.kinds.items())),
             "calls": verdict.operations,
+            "modes": dict(sorted(modes.items())),
             "grants": verdict.grants,
             "losses": verdict.losses,
             "refused": verdict.refused_writes,

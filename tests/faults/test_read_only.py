@@ -72,8 +72,8 @@ def test_a_primary_that_becomes_a_replica_under_the_watchdog(served: Place, name
         lease = taken(name, ttl=0.9)
         began = time.monotonic()
         with read_only(served):
-            assert told.wait(3)
-            assert 0.5 < time.monotonic() - began < 2.5
+            assert told.wait(15)
+            assert 0.5 < time.monotonic() - began < 6
             with pytest.raises(LeaseLostError):
                 lease.check()
         assert soon(lambda: not lock(name, using="own").locked())

@@ -142,10 +142,13 @@ class TestRedlock:
         WAYS[way]()
         for node in majority(nodes):
             node.pause()
-        began = time.monotonic()
-        with pytest.raises(LockBackendError, match="are needed"):
-            WAYS[way]()
-        assert 0.3 <= time.monotonic() - began < 1.0
+        took = []
+        for _ in range(3):  # the fastest of them: the machine may be busy
+            began = time.monotonic()
+            with pytest.raises(LockBackendError, match="are needed"):
+                WAYS[way]()
+            took.append(time.monotonic() - began)
+        assert 0.3 <= min(took) < 1.0
 
     def test_held_is_not_called_down(self, nodes: list[Redis], way: str) -> None:
         with own():
@@ -306,9 +309,12 @@ def test_a_node_that_swallows_connections_is_tried_in_the_background(nodes: list
     backend().close_idle()  # so that it has to be connected to again
     with own():  # this one may wait for it
         pass
-    started = time.monotonic()
-    use(5)
-    assert time.monotonic() - started < 5 * 0.5  # a connection is waited for for a second
+    took = []
+    for _ in range(5):
+        started = time.monotonic()
+        use(1)
+        took.append(time.monotonic() - started)
+    assert sorted(took)[2] < 0.5  # a connection is waited for for a second
     assert any(thread.name == "distlock-own_nodes" for thread in threading.enumerate())
 
 

@@ -63,7 +63,7 @@ def test_a_table_dropped_and_made_anew(place: Place, name: str) -> None:
         make_anew()
         with pytest.raises(LeaseLostError):
             lease.renew()
-        assert told.wait(1)
+        assert told.wait(15)
     with lock(name, using="own") as later:
         assert later.fencing_token > lease.fencing_token
 

@@ -47,9 +47,10 @@ def end(
     output, _ = run.communicate()
     assert run.returncode == 0, [line for line in read(folder / "log") if line["what"] == "died"]
     told = json.loads(output)
-    late = SWITCHES * told["late"]
+    late = SWITCHES * told["late"] + told["stood_still"]
     seen = judge(read(folder / "log"), storm.TTL + grace + late, heirs)
-    print(f"\n{told['hits']} {seen}, late by {told['late']:.3f} s")
+    print(f"\n{told['hits']} {seen}, late by {told['late']:.3f} s,")
+    print(f"the store by {told['stood_still']:.3f} s")
     assert seen.faults == []
     assert len(seen.unreached) <= unreached, seen.unreached
     assert set(told["codes"]) == {0}

@@ -174,9 +174,9 @@ def test_a_resolver_that_hangs_keeps_to_the_limit(
 
     for _ in range(2):
         started = time.monotonic()
-        with pytest.raises(HttpError, match=r"did not answer within 0\.3 s"):
+        with pytest.raises(HttpError, match=r"did not answer within 0\.[0-3]\d* s"):
             ask(0.3)
-        assert time.monotonic() - started < 0.3 + LIMIT / 2
+        assert time.monotonic() - started < LIMIT / 2
     assert asked == ["silent.example"]
     over.set()
     assert ask(LIMIT).status == 200

@@ -75,8 +75,8 @@ def test_what_may_not_be_sent_again_is_not(server: HTTPServer, ask: Ask, opened:
 
 def test_the_time_limit(server: HTTPServer, ask: Ask, opened: Open) -> None:
     http = opened(server.endpoint)
-    with pytest.raises(HttpError, match=r"did not answer within 0\.1 s") as caught:
-        ask(http, get("/hang"), 0.1)
+    with pytest.raises(HttpError, match=r"did not answer within (1|0\.\d+) s") as caught:
+        ask(http, get("/hang"), 1.0)
     assert caught.value.sent
     server.go_on.set()
     assert ask(http, get(), LIMIT).json() == {"path": "/"}

@@ -18,7 +18,7 @@ import gevent
 from django.conf import settings
 from django.core.management import call_command
 
-TTL = 0.6
+TTL = 2.0
 
 settings.configure(
     DATABASES={

@@ -38,7 +38,7 @@ def wait() -> None:
     started = time.monotonic()
     assert lock(held, using=alias, wait=WAIT).acquire() is None
     took = time.monotonic() - started
-    assert WAIT - 0.1 < took < WAIT + 2.0, f"waited for {took:.2f} s"
+    assert WAIT - 0.1 < took < WAIT + 6.0, f"waited for {took:.2f} s"
 
 
 with lock(free, using=alias):  # what is made once is there

@@ -159,8 +159,9 @@ def test_the_default_is_the_registry_of_the_process(backend: UnitBackend) -> Non
 
 def test_several_processes_are_added_up(tmp_path: Path) -> None:
     """Those of a server that forks, one of which is killed while it holds a lock."""
+    forks = "ignore:This process"  # of which Python warns where another thread runs
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.monitoring.prefork"],
+        [sys.executable, "-W", "error", "-W", forks, "-m", "tests.monitoring.prefork"],
         env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -169,7 +169,7 @@ def test_a_grant_waits_for_replicas(
     runner: Runner, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:
     async def body() -> None:
-        hasty = opened(alone.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=0.8, **options)
+        hasty = opened(alone.url(), WAIT_REPLICAS=1, COMMAND_TIMEOUT=2.0, **options)
         actor = runner.actor()
         for _ in range(2):
             with pytest.raises(LockBackendError, match="lower WAIT_REPLICAS"):

@@ -10,6 +10,7 @@ import pytest
 from django_distlock import lock
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.inspect import QuorumInfo
+from django_distlock.backends.redlock.scripts import script
 from django_distlock.core.values import Claim, HolderInfo
 from tests.claims import claim, granted, opening, refused, soon
 from tests.redlock import NODES
@@ -57,6 +58,19 @@ def test_the_vote_of_each_node_names_all_who_share(backend: RedlockBackend) -> N
     assert backend.release(two)
     assert backend.holders("a") == []
     assert list(backend.held()) == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_late_undoing_frees_no_later_attempt(backend: RedlockBackend, shared: bool) -> None:
+    """A node that was slow reads it after the next attempt of the same owner was granted."""
+    mine = sharing(backend, "a") if shared else claim(backend, "a")
+    granted(backend, mine)
+    source, earlier = script("release").source, "0" * 16
+    words = (key_of(backend, mine), backend._names.index, mine.owner, earlier)
+    for node in NODES[:3]:
+        assert node.execute("EVAL", source, "2", *words) == "0"
+    refused(backend, claim(backend, "a"), 0.0)
+    assert backend.release(mine)
 
 
 def test_a_share_is_put_back_where_it_was_lost(backend: RedlockBackend) -> None:

@@ -90,10 +90,10 @@ def connections_made(server: Redis) -> int:
 def test_renewals_need_no_connection_of_their_own(alone: Redis, opened: Opener, name: str) -> None:
     """Else a server that takes no more clients would end the leases of those it has."""
     backend = opened(alone.url())
-    with lock(name, using=backend.alias, ttl=1.5) as lease:
-        time.sleep(0.8)  # the watchdog has its thread and connection
+    with lock(name, using=backend.alias, ttl=3) as lease:
+        time.sleep(1.3)  # the watchdog has its thread and connection
         before = connections_made(alone)
-        time.sleep(2.0)
+        time.sleep(2.5)
         lease.check()
         assert connections_made(alone) - before <= 1
 
@@ -113,7 +113,7 @@ def test_many_leases_are_renewed_over_a_distance(
     proxy.delay(0.1)
     started = time.monotonic()
     assert all(backend.renew_many(claims))
-    assert time.monotonic() - started < 2.0  # 64 round trips took 13
+    assert time.monotonic() - started < 8.0  # 64 round trips took 13
     proxy.mend()
     for each in claims:
         backend.release(each)

@@ -167,7 +167,10 @@ class Consul(Server):
             "bind_addr": self.host,
             "client_addr": self.host,
             "ports": ports,
-            "performance": {"raft_multiplier": 1},
+            "performance": {"raft_multiplier": 2},  # 1: a leader gives up after 0.5 busy seconds
+            # Else one that is killed for long comes back without a vote, and gets it after 10 s: if
+            # the next one is killed before, there is no majority.
+            "autopilot": {"cleanup_dead_servers": False},
             "limits": {"http_max_conns_per_client": 5000},
             "session_ttl_min": f"{self.least_session:g}s",
             "disable_update_check": True,
@@ -246,9 +249,10 @@ class ConsulCluster:
         return [node.url for node in self.nodes]
 
     def wait(self, limit: float = 60.0) -> None:
-        """Wait until all that run know one leader, and each other."""
+        """Wait until all that run know one leader, and each other, and all vote."""
         running = [node for node in self.nodes if node.running]
         _wait_until(lambda: all(_is_ready(node) for node in running), limit)
+        _wait_until(lambda: _voters(running[0]) == len(self.nodes), limit)
 
     def leader(self) -> Consul:
         """Return the server that leads."""
@@ -283,6 +287,13 @@ def _is_ready(node: Consul) -> bool:
     with contextlib.suppress(ServerError):
         return node.leader() != "" and node.ready()
     return False
+
+
+def _voters(node: Consul) -> int:
+    with contextlib.suppress(ServerError):
+        servers = node.ask("GET", "/v1/operator/raft/configuration")["Servers"]
+        return sum(each["Voter"] for each in servers)
+    return 0
 
 
 def _wait_until(condition: Callable[[], bool], limit: float) -> None:

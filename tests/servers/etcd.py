@@ -250,11 +250,15 @@ class EtcdCluster:
     @property
     def leader(self) -> Etcd:
         """The member that leads."""
-        wait_until(lambda: self._leader() is not None, "the leader")
-        leader = self._leader()
-        if leader is None:
-            raise ServerError("the leader changes all the time")
-        return leader
+        found: list[Etcd] = []
+
+        def is_there() -> bool:
+            leader = self._leader()
+            found.extend([leader] if leader else [])
+            return bool(found)
+
+        wait_until(is_there, "the leader")
+        return found[0]
 
     def _leader(self) -> Etcd | None:
         for node in self.nodes:

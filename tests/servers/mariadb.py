@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -10,11 +11,12 @@ from .base import DatabaseServer
 
 
 class MariaDB(DatabaseServer):
-    """MariaDB from Debian's package, or from PATH."""
+    """MariaDB from Debian's package, or from PATH; or of DISTLOCK_TEST_MARIADB_PLACE."""
 
     name = "mariadb"
     package = "mariadb-server"
     programs: ClassVar[tuple[str, ...]] = ("mariadb-install-db", "mariadbd", "mariadb")
+    places = (os.environ.get("DISTLOCK_TEST_MARIADB_PLACE", "/usr/local/sbin"), "/usr/sbin")
     accounts = ("mysql", "nobody")
 
     def __init__(self, *, durable: bool = False, options: Sequence[str] = ()) -> None:

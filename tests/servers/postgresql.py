@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ from .base import DatabaseServer, ServerError
 
 def _places() -> tuple[str, ...]:
     """Return Debian's folders with PostgreSQL's programs, the newest version first."""
+    if chosen := os.environ.get("DISTLOCK_TEST_POSTGRESQL_PLACE"):
+        return (chosen,)
     found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     found.sort(key=lambda path: float(path.parent.name), reverse=True)
     return tuple(map(str, found))
 
 
 class PostgreSQL(DatabaseServer):
-    """PostgreSQL from Debian's package, or from PATH."""
+    """PostgreSQL from Debian's package, or from PATH; or of DISTLOCK_TEST_POSTGRESQL_PLACE."""
 
     name = "postgresql"
     package = "postgresql"

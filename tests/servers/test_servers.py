@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,16 @@ def test_a_port_is_given_once() -> None:
     ports.add(free_port())
     ports.add(int(subprocess.check_output(command, cwd=HERE.parent.parent)))
     assert len(ports) == 3
+
+
+def test_a_server_may_open_more_files_than_users_may_at_first(tmp_path: Path) -> None:
+    # Consul does not start with the 1,024 that many systems give.
+    words = [watcher.__file__, str(os.getpid()), "-1", "-1", "15", str(tmp_path)]
+    server = ["sh", "-c", "ulimit -Sn > limit"]
+    few = ["sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh"]
+    subprocess.run([*few, sys.executable, "-I", "-S", *words, *server], check=True, timeout=30)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert (tmp_path / "limit").read_text().strip() == str(most)
 
 
 def connect(server: DatabaseServer, name: str = "") -> Any:

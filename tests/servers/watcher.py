@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import shutil
 import signal
@@ -108,6 +109,9 @@ def main(arguments: list[str]) -> None:
     watched = os.pidfd_open(owner)
     if os.getppid() != owner:  # gone before the descriptor was open: the number may be another's
         return
+    # A user's soft limit is often 1,024 open files, with which Consul does not start.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

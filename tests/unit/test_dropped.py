@@ -32,7 +32,7 @@ def dropped(
 
     def watched() -> bool:
         with watchdog._mutex:
-            buckets = watchdog._schedule._buckets.values()
+            buckets = [bucket for _, _, bucket in watchdog._schedule._heap]
             return any(backend.alias in entry for each in buckets for entry in each.values())
 
     assert eventually(lambda: not watched())

@@ -19,7 +19,7 @@ from django_distlock import LeaseLostError, lock, locks
 from django_distlock.core import blocks, watchdog
 from django_distlock.core.worker import events
 
-lease = lock("parent", ttl=1.0).acquire()
+lease = lock("parent", ttl=2.4).acquire()
 block = lock("block")
 block.__enter__()
 backend = locks["default"]
@@ -50,12 +50,12 @@ if child == 0:
         assert locks["default"] is not backend
         assert lock("parent", wait=0).acquire() is not None, "the child's memory is its own"
         told = threading.Event()
-        mine = lock("child", ttl=0.9).acquire()
+        mine = lock("child", ttl=2.4).acquire()
         mine.on_lost(lambda lost: told.set())
-        time.sleep(1.1)
+        time.sleep(2.7)
         mine.check()  # renewed by a watchdog of the child's own
         locks["default"].force_release("child")
-        assert told.wait(5), "the events of the child do not run"
+        assert told.wait(15), "the events of the child do not run"
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -310,8 +310,8 @@ class Upkeep(RuleBasedStateMachine):
     def each_active_hold_is_watched_until_its_end(self) -> None:
         for each in self._active():
             bucket, number = each.hold.entry or ({}, 0)
-            buckets = self.dog._schedule._buckets.items()
-            entries = [due for due, each_bucket in buckets if each_bucket is bucket]
+            heap = self.dog._schedule._heap
+            entries = [due for due, _, each_bucket in heap if each_bucket is bucket]
             assert number in bucket
             assert entries
             assert min(entries) <= max(each.hold.deadline, self.clock()) + 0.02

@@ -51,9 +51,9 @@ def look():
 """
     use = {
         "held": """
-lease = lock("a", ttl=0.9).acquire()
+lease = lock("a", ttl=2.4).acquire()
 import time
-time.sleep(1.1)
+time.sleep(2.7)
 lease.check()
 """,
         "lost": """

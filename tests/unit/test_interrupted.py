@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,18 +19,7 @@ from django_distlock.core.blocks import Guard, innermost
 from django_distlock.core.watchdog import watchdog
 from django_distlock.signals import lock_acquired, lock_released
 
-from .tools import UnitBackend, eventually
-
-
-@contextmanager
-def traced(trace: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
-    """Have ``trace`` called at each step of this thread's, as a debugger does."""
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+from .tools import UnitBackend, eventually, traced
 
 
 def test_an_interruption_while_it_is_told_of_the_grant_frees_it(backend: UnitBackend) -> None:
@@ -147,3 +136,39 @@ def test_an_interruption_at_any_call_of_a_block_frees_it(
     assert at > 50, "it is no longer the package that is traced"
     assert eventually(lambda: not any(map(backend.holds, names)))
     assert [hold for hold in registry.every(backend) if hold.claim.name in names] == []
+
+
+def test_a_handler_may_use_locks_at_any_step_of_a_block(backend: UnitBackend) -> None:
+    """A signal's handler that takes another lock, before each step of the interpreter in turn.
+
+    Python lets handlers in at some of them only, which differ between its versions.
+    """
+    package = str(Path(django_distlock.__file__).parent)
+    moment, reached = 0, True
+    while reached:
+        mine, others = (lock(f"{each} {moment}", using=backend.alias) for each in ("mine", "other"))
+        step, reached = 0, False
+
+        def trace(frame: FrameType, event: str, arg: Any, moment: int = moment) -> Any:
+            nonlocal step, reached
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            frame.f_trace_opcodes = True
+            step += event == "opcode"
+            if step > moment and not reached:
+                reached = True
+                sys.settrace(None)
+                registry._bound = 0  # so that it sweeps
+                with others as lease:  # noqa: B023 - called at once
+                    lease.check()
+                sys.settrace(trace)
+            return trace
+
+        with traced(trace), mine as lease:
+            bucket, number = lease._hold.entry or ({}, 0)
+            assert number in bucket
+        assert number not in bucket
+        assert not mine.locked()
+        assert not others.locked()
+        moment += 1
+    assert moment > 1000

@@ -77,7 +77,7 @@ def test_a_handle_is_json_and_takes_the_lease_elsewhere(backend: UnitBackend) ->
     other = in_thread(lambda: Lease.attach(handle))
     assert (other.name, other.alias, other.ttl) == (lease.name, backend.alias, 20.0)
     assert other.fencing_token == lease.fencing_token
-    assert other.remaining() > 19
+    assert other.remaining() > 10
     info = backend.inspect(lease.name)
     assert info is not None
     assert info.metadata == {"job": 7}

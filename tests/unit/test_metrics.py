@@ -117,7 +117,7 @@ def test_a_store_that_fails(mode: str, backend: UnitBackend, seen: Seen) -> None
 
 
 def test_renewals_in_the_background(backend: UnitBackend, seen: Seen) -> None:
-    with lock("a", using=backend.alias, ttl=0.9):
+    with lock("a", using=backend.alias, ttl=2.4):
         assert eventually(lambda: ("renew", "renewed") in short(seen))
         backend.before["renew"].append(Down("no route"))
         assert eventually(lambda: ("renew", "failed") in short(seen))

@@ -17,7 +17,7 @@ from django_distlock.core.registry import every, find, of_same_flow
 from django_distlock.core.values import Claim
 from django_distlock.exceptions import LeaseLostError
 
-from .tools import UnitBackend, VirtualClock, drain, in_thread, make_hold, opened
+from .tools import UnitBackend, VirtualClock, drain, in_thread, make_hold, opened, traced
 
 
 class Transaction:
@@ -95,12 +95,8 @@ def test_whoever_sees_a_loss_sees_its_reason(backend: UnitBackend) -> None:
             sys.settrace(trace)
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
+    with traced(trace):
         hold.lose("the store burnt down")
-    finally:
-        sys.settrace(before)
     assert seen
     assert all("the store burnt down" in text for text in seen)
 
@@ -247,12 +243,8 @@ def test_listing_goes_on_while_others_acquire(backend: UnitBackend) -> None:
             sys.settrace(trace)
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
+    with traced(trace):
         seen = list(every(backend))
-    finally:
-        sys.settrace(before)
     assert set(kept[:3]) <= set(seen)
 
 

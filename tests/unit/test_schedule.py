@@ -6,16 +6,22 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_distlock.core import watchdog
 from django_distlock.core.hold import Hold, State
-from django_distlock.core.watchdog import PART, Schedule, wants_renewal
+from django_distlock.core.watchdog import LEAST, PART, Schedule, wants_renewal
 
 from .test_registry import Transaction
-from .tools import HandWatchdog, UnitBackend, VirtualClock, in_thread, make_hold, opened
+from .tools import HandWatchdog, UnitBackend, VirtualClock, in_thread, make_hold, opened, traced
 
 # -- the schedule ----------------------------------------------------------------------------------
 
@@ -95,24 +101,18 @@ def test_what_is_released_or_dropped_is_not_due(backend: UnitBackend) -> None:
     assert schedule.due(math.inf) == []
 
 
-def test_what_is_over_is_swept_out_long_before_it_is_due(backend: UnitBackend) -> None:
+@pytest.mark.parametrize("apart", [0.0, 1.0], ids=["at one time", "at a time each"])
+def test_what_is_over_is_swept_out_long_before_it_is_due(
+    backend: UnitBackend, apart: float
+) -> None:
     schedule = Schedule()
     for number in range(10_000):
         hold = make_hold(backend, f"{number}")
-        schedule.add(hold, 1e9)
+        if schedule.add(hold, 1e9 + apart * number) and schedule.is_crowded():
+            schedule.sweep()
         hold.move(State.ACTIVE, to=State.RELEASED)
     assert len(schedule) <= 1
-    assert len(schedule._times) <= 64
-
-
-def test_times_at_which_nothing_is_held_any_more_are_swept_out(backend: UnitBackend) -> None:
-    schedule = Schedule()
-    for number in range(10_000):
-        hold = make_hold(backend, f"{number}")
-        schedule.add(hold, 1e9 + number)
-        hold.move(State.ACTIVE, to=State.RELEASED)
-    assert len(schedule._times) <= 64
-    assert len(schedule._buckets) <= 64
+    assert len(schedule._heap) <= LEAST
 
 
 def test_ten_thousand_holds_are_each_due_once(backend: UnitBackend) -> None:
@@ -123,8 +123,9 @@ def test_ten_thousand_holds_are_each_due_once(backend: UnitBackend) -> None:
     for sooner in (0.5, 0.25, 0.0):  # as if renewed twice
         for hold, due in zip(holds, times, strict=True):
             schedule.add(hold, due - sooner)
+    schedule.sweep()
     assert len(schedule) == len(holds)
-    assert len(schedule._times) <= 2 * len(holds) + 64
+    assert len(schedule._heap) <= len(holds)
     seen: list[Hold] = []
     for now in range(0, 10_000, 100):
         seen += schedule.due(float(now))
@@ -139,7 +140,93 @@ def test_a_live_hold_survives_the_sweeping(backend: UnitBackend) -> None:
     schedule.add(kept, 7.0)
     for number in range(200):
         schedule.add(make_hold(backend, f"{number}"), 8.0)
+    schedule.sweep()
+    assert len(schedule) <= 2, "the last one's frame may still be there"
     assert schedule.due(7.0) == [kept]
+
+
+@pytest.mark.parametrize("method", ["add", "sweep", "trim", "due"])
+def test_what_is_added_in_the_middle_of_a_method_is_due(backend: UnitBackend, method: str) -> None:
+    """As by a signal's handler in the middle of `add`, and by a finalizer in each."""
+    moment, reached = 0, True
+    while reached:
+        schedule = Schedule()
+        holds = [make_hold(backend, f"{moment}-{number}") for number in range(6)]
+        over, kept, renewed, late, handlers, handlers_renewed = holds
+        for hold in (over, kept, handlers_renewed):
+            schedule.add(hold, 1.0)
+        schedule.add(renewed, 3.0)
+        over.move(State.ACTIVE, State.RELEASED)
+
+        def come_in(
+            schedule: Schedule = schedule, first: Hold = handlers, again: Hold = handlers_renewed
+        ) -> None:
+            schedule.add(first, 1.0)
+            schedule.add(again, 2.0)
+
+        calls: dict[str, Callable[[], Any]] = {
+            "add": partial(schedule.add, renewed, 1.0),
+            "sweep": schedule.sweep,
+            "trim": schedule.trim,
+            "due": partial(schedule.due, 1.0),
+        }
+        with _at_opcode(moment, come_in) as told:
+            found = calls[method]()
+        schedule.add(late, 1.0)
+        found = [*(found if method == "due" else ()), *schedule.due(math.inf)]
+        assert {kept, renewed, late} <= set(found)
+        assert over not in found
+        reached = bool(told)
+        if reached:
+            assert {handlers, handlers_renewed} <= set(found)
+        moment += 1
+    assert moment > 20
+
+
+@pytest.mark.parametrize("due", [1.0, 5.0], ids=["sooner", "later"])
+def test_an_interruption_in_the_middle_of_add_leaves_it_watched(
+    backend: UnitBackend, due: float
+) -> None:
+    moment, reached = 0, True
+    while reached:
+        schedule = Schedule()
+        hold = make_hold(backend, f"{moment}")
+        schedule.add(hold, 3.0)
+        with suppress(KeyboardInterrupt), _at_opcode(moment, _interrupt) as told:
+            schedule.add(hold, due)
+        assert hold in schedule.due(max(3.0, due))
+        reached = bool(told)
+        moment += 1
+    assert moment > 20
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _at_opcode(number: int, call: Callable[[], None]) -> Iterator[list[int]]:
+    """Have ``call`` called before one step of the interpreter in the watchdog's code.
+
+    Yields a list that is empty until that step is reached.
+    """
+    reached: list[int] = []
+    step = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal step
+        if frame.f_code.co_filename != watchdog.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            step += 1
+            if step > number and not reached:
+                reached.append(step)
+                call()
+        return trace
+
+    with traced(trace):
+        yield reached
 
 
 # -- when a hold is looked at ----------------------------------------------------------------------
@@ -242,13 +329,24 @@ def test_what_stands_in_an_open_transaction_waits_for_its_end(backend: UnitBacke
     assert wants_renewal(hold, backend.clock())
 
 
+def test_many_holds_are_not_swept_for_a_few_times(backend: UnitBackend) -> None:
+    schedule = Schedule()
+    kept = [make_hold(backend, f"kept {number}") for number in range(8 * LEAST)]
+    for hold in kept:
+        schedule.add(hold, 1.0)
+    schedule.sweep()
+    assert schedule._bound == 2 * LEAST
+
+
 def test_after_a_peak_it_sweeps_early_again(backend: UnitBackend) -> None:
     schedule = Schedule()
-    kept = [make_hold(backend, f"kept {number}") for number in range(2000)]
+    kept = [make_hold(backend, f"kept {number}") for number in range(2 * LEAST)]
     for due, hold in enumerate(kept):
         schedule.add(hold, float(due))
-    assert schedule._bound >= 1000
+    assert schedule.is_crowded()
+    schedule.sweep()
+    assert schedule._bound == 4 * LEAST
     for hold in kept:
         hold.move(State.ACTIVE, State.RELEASED)
     schedule.trim()
-    assert (len(schedule._times), len(schedule._buckets), schedule._bound) == (0, 0, 64)
+    assert (len(schedule), schedule._bound) == (0, LEAST)

@@ -104,11 +104,11 @@ def test_a_change_of_the_settings_stays_in_memory() -> None:
 
 
 def test_leases_of_before_live_on() -> None:
-    with lock("a", using="locmem", ttl=0.9) as before:
+    with lock("a", using="locmem", ttl=2.4) as before:
         with override_locks():
             with lock("a", using="locmem", wait=0) as inside:
                 assert inside.fencing_token != before.fencing_token
-            time.sleep(1.1)
+            time.sleep(2.7)
             before.check()  # renewed meanwhile
         before.check()
         with pytest.raises(AlreadyHeldError):

@@ -198,6 +198,17 @@ def test_an_interruption_while_a_thread_begins_is_raised_as_it_is() -> None:
         threads.start(thread)
 
 
+def test_an_interruption_while_a_thread_begins_lets_other_threads_begin() -> None:
+    class Begun(threading.Thread):
+        def start(self) -> None:
+            threading._active_limbo_lock.acquire()  # type: ignore[attr-defined]
+            raise Interruption  # where Python 3.14 lets it in
+
+    with pytest.raises(Interruption):
+        threads.start(Begun())
+    assert elsewhere(list)
+
+
 def test_nothing_that_an_interruption_can_leave_locked_is_used() -> None:
     """No Event or Semaphore of Python's, no Condition that is entered itself, no other mutex."""
     wrong = []

@@ -109,12 +109,12 @@ def test_its_thread_survives_what_goes_wrong(
     second = make_hold(backend, "second", ttl=0.2, renewing=False)
     dog.watch(first)
     dog.watch(second)
-    assert eventually(lambda: second.state is State.LOST, 2.0), "the watchdog is dead"
+    assert eventually(lambda: second.state is State.LOST), "the watchdog is dead"
     assert "in this very moment" in caplog.text
 
 
 def test_a_lease_outlives_many_ttls(backend: UnitBackend) -> None:
-    with lock("a", using=backend.alias, ttl=0.9) as lease:
+    with lock("a", using=backend.alias, ttl=2.4) as lease:
         assert eventually(lambda: backend.count("renew") >= 7), "that is more than two ttls"
         lease.check()
         assert backend.holds("a")
@@ -132,7 +132,7 @@ def test_a_lease_is_renewed_while_others_try_for_it_and_take_turns(backend: Unit
             time.sleep(0)
 
     threads = [threading.Thread(target=disturb) for _ in range(2)]
-    with lock("a", using=backend.alias, ttl=0.9) as lease:
+    with lock("a", using=backend.alias, ttl=2.4) as lease:
         for thread in threads:
             thread.start()
         try:
@@ -162,11 +162,11 @@ def test_a_renewal_that_fails_leaves_a_shorter_lease_that_is_renewed_in_time(
     assert lease is not None
     backend.after["renew"].append(Down("the answer was lost"))
     with pytest.raises(Exception, match="answer was lost"):
-        lease.renew(0.9)
-    assert lease.remaining() <= 0.9
+        lease.renew(2.4)
+    assert lease.remaining() <= 2.4
     assert eventually(lambda: backend.count("renew") > 3), "not renewed in time"
     assert not lease.lost
-    assert lease.remaining() <= 0.9  # as long as the shorter one may come after the others
+    assert lease.remaining() <= 2.4  # as long as the shorter one may come after the others
     lease.release()
 
 
@@ -180,7 +180,7 @@ def test_a_hung_store_delays_neither_others_renewals_nor_its_own_losses(
     gate = hung.gates["renew"] = Gate()
     told = threading.Event()
     lost = lock("a", using=hung.alias, ttl=0.3).acquire()
-    kept = lock("a", using=sound.alias, ttl=0.9).acquire()
+    kept = lock("a", using=sound.alias, ttl=2.4).acquire()
     assert lost is not None
     assert kept is not None
     lost.on_lost(lambda lease: told.set())
@@ -197,15 +197,15 @@ def test_a_hung_store_delays_neither_others_renewals_nor_its_own_losses(
 
 def test_a_dropped_lease_is_not_kept_alive(backend: UnitBackend) -> None:
     with without_gc():
-        lease = lock("a", using=backend.alias, ttl=0.9).acquire()
+        lease = lock("a", using=backend.alias, ttl=2.4).acquire()
         assert lease is not None
         seen = weakref.ref(lease._hold)
         assert eventually(lambda: backend.count("renew") >= 1)
         drain(backend)
         del lease
-        assert eventually(lambda: seen() is None, 1.0)
+        assert eventually(lambda: seen() is None)
         renewals = backend.count("renew")
-        assert eventually(lambda: not backend.holds("a"), 2.0)
+        assert eventually(lambda: not backend.holds("a"))
     assert backend.count("renew") <= renewals + 1
 
 
@@ -349,7 +349,7 @@ def test_an_abandoned_claim_is_given_up_when_its_ttl_has_passed(
 def test_closing_an_alias_loses_its_leases_and_ends_its_worker() -> None:
     told: list[Lease] = []
     with opened() as backend:
-        lease = lock("a", using=backend.alias, ttl=0.9).acquire()
+        lease = lock("a", using=backend.alias, ttl=2.4).acquire()
         assert lease is not None
         lease.on_lost(told.append)
         assert eventually(lambda: backend.count("renew") >= 1)
@@ -360,5 +360,5 @@ def test_closing_an_alias_loses_its_leases_and_ends_its_worker() -> None:
     assert [lost.name for lost in told] == ["a"]
     assert eventually(lambda: worker._thread is None)
     renewals = backend.count("renew")
-    time.sleep(0.4)
+    time.sleep(1.0)
     assert backend.count("renew") == renewals

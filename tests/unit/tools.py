@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
 from django_distlock.backends.locmem import LocMemBackend
@@ -34,6 +36,7 @@ __all__ = [
     "is_in_memory",
     "make_hold",
     "opened",
+    "traced",
     "without_gc",
 ]
 
@@ -263,6 +266,18 @@ def drain(*backends: LocMemBackend) -> None:
         worker.submit(done.set)
         assert done.wait(LIMIT), "a worker hangs"
     assert eventually(callbacks.is_idle), "a callback hangs"
+
+
+@contextlib.contextmanager
+def traced(trace: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    """Have ``trace`` called at each step of this thread's, as a debugger does."""
+    before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 asks whether any has it only now
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 @contextlib.contextmanager

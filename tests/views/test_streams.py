@@ -193,11 +193,11 @@ def test_a_store_that_fails_at_the_close_is_told(
 
 def test_who_sends_it_is_the_holder(streams: Streams) -> None:
     """The thread of the view may end: for such a holder nothing would be renewed."""
-    response = in_thread(lambda: streams.respond(ttl=0.9))
+    response = in_thread(lambda: streams.respond(ttl=2.4))
     pieces = iter(response)
     assert next(pieces) == b"one"
     renewed = len(streams.backend.batches)
-    assert eventually(lambda: len(streams.backend.batches) > renewed + 3, 5)
+    assert eventually(lambda: len(streams.backend.batches) > renewed + 3, 15)
     assert [*pieces] == PIECES[1:]
 
 

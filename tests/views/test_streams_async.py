@@ -169,7 +169,7 @@ def test_an_asynchronous_stream_below_synchronous_middleware(streams: Streams) -
     async def parts() -> AsyncIterator[bytes]:
         for piece in PIECES:
             yield piece
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.9)
 
     async def view(request: HttpRequest, pk: int) -> StreamingHttpResponse:
         return StreamingHttpResponse(parts())
@@ -188,7 +188,7 @@ def test_an_asynchronous_stream_below_synchronous_middleware(streams: Streams) -
         assert await server.piece() == b""
         await server.application.wait(10)
 
-    locked = locked_view("a", using=streams.backend.alias, ttl=0.9)(view)
+    locked = locked_view("a", using=streams.backend.alias, ttl=2.4)(view)
     with page(locked, MIDDLEWARE=[f"{__name__}.middleware"]):
         asyncio.run(visit(Server()))
     assert not streams.backend.holds("a")

@@ -32,8 +32,8 @@ settings.configure(DISTLOCKS={"default": {
 from django_distlock import lock, locks
 tokens = []
 def work():
-    with lock("turn", ttl=1.0, wait=30) as lease:
-        time.sleep(1.3)
+    with lock("turn", ttl=3.0, wait=30) as lease:
+        time.sleep(3.3)
         lease.check()
         tokens.append(lease.fencing_token)
 gevent.joinall([gevent.spawn(work) for _ in range(2)], raise_error=True)

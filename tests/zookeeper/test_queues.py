@@ -12,7 +12,7 @@ from typing import Any
 
 from django_distlock import Lease, lock
 from django_distlock.backends.zookeeper import ZooKeeperBackend
-from django_distlock.core.values import Grant, Refusal
+from django_distlock.core.values import Claim, Grant, Refusal
 from django_distlock.testing.taps import tap
 from tests.claims import claim, granted, soon, started
 from tests.servers import ZooKeeper
@@ -92,14 +92,14 @@ def test_a_release_wakes_exactly_one_of_a_thousand(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
     """Count who is woken at each release; the others sleep on."""
-    backend = opened(server.address, session=30.0)
+    backend = opened(server.address, session=60.0)
     waiters, rounds = 1000, 30
-    holder = claim(backend, name)
+    holder = claim(backend, name, ttl=600.0)
     granted(backend, holder)
     woken: list[int] = []
 
     async def main() -> None:
-        queue_of = [claim(backend, name) for _ in range(waiters)]
+        queue_of = [claim(backend, name, ttl=600.0) for _ in range(waiters)]
 
         async def wait(number: int) -> None:
             entry = backend._entries.get(queue_of[number].owner)
@@ -185,26 +185,28 @@ def test_a_wait_ends_in_time_though_it_is_woken_again_and_again(
 ) -> None:
     """Count the wait once, not from each wake-up (C17, V19)."""
     backend = opened(server.address)
-    before = [claim(backend, name) for _ in range(6)]
-    for each in before:
-        backend.try_acquire(each, 1.0)
-    over = threading.Event()
+    taken = []
+    for _ in range(3):  # the fastest of them: the machine may be busy
+        before = [claim(backend, name) for _ in range(6)]
+        for each in before:
+            backend.try_acquire(each, 1.0)
+        over = threading.Event()
 
-    def leave() -> None:
-        for each in reversed(before[1:]):  # each the one before the waiter
-            if over.wait(0.2):
-                return
+        def leave(before: list[Claim], over: threading.Event) -> None:
+            for each in reversed(before[1:]):  # each the one before the waiter
+                if over.wait(0.2):
+                    return
+                backend.release(each)
+
+        leaving = started(partial(leave, before, over))
+        began = time.monotonic()
+        assert lock(name, using=backend.alias).acquire(wait=0.7) is None
+        taken.append(time.monotonic() - began)
+        over.set()
+        leaving.join()
+        for each in before:
             backend.release(each)
-
-    leaving = started(leave)
-    began = time.monotonic()
-    assert lock(name, using=backend.alias).acquire(wait=0.7) is None
-    taken = time.monotonic() - began
-    over.set()
-    leaving.join()
-    assert 0.7 <= taken < 1.7
-    for each in before:
-        backend.release(each)
+    assert 0.7 <= min(taken) < 1.7
 
 
 def test_two_who_only_try_do_not_hinder_each_other(

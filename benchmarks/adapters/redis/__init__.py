@@ -14,6 +14,7 @@ from .ours import (
     OursRedlockShared,
     OursScriptless,
 )
+from .semaphores import RedisRateLimiters, RedisSemaphore
 
 __all__ = ["REDIS", "REDLOCK"]
 
@@ -21,6 +22,7 @@ REDIS: tuple[type[Adapter], ...] = (
     *(OursRedis, OursScriptless, OursRedisShared, OursRedisLimited),
     *(BareSocket, BareConnection, BareClient, PushPop),
     *(RedisPy, DjangoRedis, PythonRedisLock, Pottery, Sherlock, Tooz, RedlockNg),
+    *(RedisRateLimiters, RedisSemaphore),
 )
 REDLOCK: tuple[type[Adapter], ...] = (
     *(OursRedlock, OursRedlockShared),

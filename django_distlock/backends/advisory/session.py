@@ -60,7 +60,7 @@ class AdvisorySession(LockSession):
         self.held[held.claim.owner] = held
         self.owners.setdefault(held.lock, set()).add(held.claim.owner)
 
-    def remove(self, owner: str) -> Held:
+    def remove(self, owner: str) -> None:
         """Forget what it holds for an owner."""
         held = self.held.pop(owner)
         # An interruption may have come after the first half of `add`.
@@ -68,7 +68,6 @@ class AdvisorySession(LockSession):
         others.discard(owner)
         if not others:
             self.owners.pop(held.lock, None)
-        return held
 
     def may_join(self, claim: Claim, lock: str) -> bool:
         """Return whether a claim may share a lock that the session holds."""

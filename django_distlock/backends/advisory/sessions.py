@@ -157,16 +157,17 @@ class AdvisorySessions(AdvisoryInspection):
         return self.dialect.freed(row)
 
     def _forget(self, session: AdvisorySession, owner: str) -> None:
-        held = session.remove(owner)
         with self._mutex:
             self._sessions.pop(owner, None)
-        self._holders.remove(held.token)
+        self._holders.remove(session.held[owner].token)
+        session.remove(owner)  # last: until then `_lose`, after an interruption, finds it
 
     def _lose(self, session: AdvisorySession) -> None:
         """Close a session, and note that its locks are lost. Called under its mutex."""
         lost = list(session.held)
         for owner in lost:
             self._forget(session, owner)
+        session.owners.clear()  # an interruption may have come after the first half of `remove`
         session.freed.clear()
         session.empty_since = time.monotonic()
         if session.owner:

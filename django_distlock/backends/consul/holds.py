@@ -150,7 +150,7 @@ class Ways:
             # Fails while the lock-delay of the last one goes on who held it alone.
             op("lock", paths.lock, session=session),
             self._unlock(paths.lock, session),
-            op("cas", paths.guard, index=plan.guard, value=guard_value(plan.members.limit)),
+            op("cas", paths.guard, index=plan.guard, value=guard_value(plan.members.limit, key)),
             lock,
         ]
 
@@ -179,12 +179,13 @@ class Ways:
     def downgrade(self, hold: Hold, record: ConsulRecord, session: str) -> list[Op]:
         """Return what has a lock that is held alone be shared from now on."""
         paths = hold.paths
+        share = paths.share(record.owner)
         left = [op("delete", hold.entry)] if hold.entry else []
         return [
             *self.free(hold),
             *left,
-            op("set", paths.guard, value=guard_value(0)),
-            op("lock", paths.share(record.owner), session=session, value=record.dumps()),
+            op("set", paths.guard, value=guard_value(0, share)),
+            op("lock", share, session=session, value=record.dumps()),
         ]
 
     def join(self, paths: Paths, claim: Claim, session: ConsulSession) -> tuple[str, list[Op]]:
@@ -203,9 +204,13 @@ def entry_value(note: str) -> bytes:
     return f"{now_ms()} {note if len(note) < LONG_NOTE else ''}".encode("utf-8", "replace")
 
 
-def guard_value(limit: int) -> bytes:
-    """Return the value of a guard: how many may hold the lock (0: any number), and since when."""
-    return b"%d %d" % (limit, now_ms())
+def guard_value(limit: int, key: str) -> bytes:
+    """Return the value of a guard: how many may hold the lock (0: any number), who last, and when.
+
+    Consul does not count a write that changes nothing: without the holder's key, two grants of one
+    millisecond would be one.
+    """
+    return f"{limit} {key.rpartition('/')[2]} {now_ms()}".encode("ascii")
 
 
 def mark(key: str) -> bytes:

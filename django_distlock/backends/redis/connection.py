@@ -16,17 +16,22 @@ from typing import Any
 from .commands import Command, packer
 from .location import Target
 
-__all__ = ["FRESH", "AsyncConnection", "Connection"]
+__all__ = ["FRESH", "AsyncConnection", "Connection", "sound"]
 
 FRESH = 1.0  # seconds after its last use in which a connection is taken to be open still
 
 
-def _sound(answer: Any) -> Any:
+def sound(answer: Any) -> Any:
+    """Return an answer, or raise it.
+
+    No frame that an error has passed may have a name for it: by its traceback it would keep itself
+    alive, and all callers' frames, with the leases in them, until the garbage collector comes.
+    """
     if isinstance(answer, Exception):
         try:
             raise answer
         finally:
-            del answer  # or the error would keep itself alive by its traceback
+            del answer
     return answer
 
 
@@ -65,22 +70,19 @@ class Connection(_Kept):
 
     def ask(self, command: Command | bytes, limit: float) -> Any:
         """Send a command, which may be packed already; return its answer, or raise it."""
-        try:
-            packed = command if isinstance(command, bytes) else self.pack((command,))
-            self._send(packed, limit)
-            answer = self._answer()
-        except BaseException:
-            self.drop()  # after an interruption, too, an answer is left unread
-            raise
-        return _sound(answer)
+        packed = command if isinstance(command, bytes) else self.pack((command,))
+        return sound(*self._ask(packed, 1, limit))
 
     def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers."""
+        return self._ask(self.pack(commands), len(commands), limit)
+
+    def _ask(self, packed: bytes, count: int, limit: float) -> list[Any]:
         try:
-            self.send(commands, limit)
-            return [self._answer() for _ in commands]
+            self._send(packed, limit)
+            return [self._answer() for _ in range(count)]
         except BaseException:
-            self.drop()
+            self.drop()  # after an interruption, too, an answer is left unread
             raise
 
     def send(self, commands: Sequence[Command], limit: float) -> None:
@@ -109,7 +111,7 @@ class Connection(_Kept):
                 return self._redis.read_response(disconnect_on_error=False)
             return self._redis.read_response(timeout=limit, disconnect_on_error=False)
         except self._said as error:
-            return error
+            return error.with_traceback(None)  # see `sound`
 
     def _look(self) -> None:
         """Close a connection that the server has closed, or that has unread answers."""
@@ -147,7 +149,7 @@ class Connection(_Kept):
         except self._said as error:
             if self._target.was_demoted(error):
                 self.drop()
-            return error
+            return error.with_traceback(None)  # see `sound`
 
     def drop(self) -> None:
         """Close the connection; the next command opens it again."""
@@ -179,8 +181,7 @@ class AsyncConnection(_Kept):
 
     async def ask(self, packed: bytes, limit: float) -> Any:
         """Send a command that is packed already; return its answer, or raise it."""
-        (answer,) = await self._ask(packed, 1, limit)
-        return _sound(answer)
+        return sound(*await self._ask(packed, 1, limit))
 
     async def ask_all(self, commands: Sequence[Command], limit: float) -> list[Any]:
         """Send all commands, then read all answers, in ``limit`` seconds."""
@@ -240,7 +241,7 @@ class AsyncConnection(_Kept):
         try:
             answer = await self._redis.read_response(timeout=limit, disconnect_on_error=False)
         except self._said as error:
-            return error
+            return error.with_traceback(None)  # see `sound`
         if answer is None:  # redis-py's word for it; no question of Redlock's has this answer
             raise TimeoutError
         return answer
@@ -252,7 +253,7 @@ class AsyncConnection(_Kept):
             except self._said as error:
                 if self._target.was_demoted(error):
                     await self.drop()
-                return error
+                return error.with_traceback(None)  # see `sound`
             except asyncio.CancelledError as error:
                 if not to_the_end:
                     raise

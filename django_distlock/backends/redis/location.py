@@ -149,7 +149,10 @@ class Target:
 
     def _given(self, limit: float) -> dict[str, Any]:
         # Without a "retry" nothing is resent: that is decided above, where the command is known.
+        # A server older than 7.2 refuses to be told of the driver, and redis-py's error keeps all
+        # frames of its callers, with the lease in them, until the garbage collector comes.
         return {
+            "driver_info": None,
             **self.facts,
             "socket_connect_timeout": limit,
             "decode_responses": False,

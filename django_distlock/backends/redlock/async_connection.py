@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from ..redis.connection import AsyncConnection
+from ..redis.connection import AsyncConnection, sound
 from .nodes import Node
 
 __all__ = ["AsyncNodeConnection"]
@@ -60,8 +60,7 @@ class AsyncNodeConnection:
         async with asyncio.timeout(limit):
             await self._connection.write(packed)
             await self._connection.receive(limit)  # an error, of a node whose memory is full
-            if isinstance(answer := await self._connection.receive(limit), Exception):
-                raise answer
+            sound(await self._connection.receive(limit))
 
     async def drop(self) -> None:
         """Close it without waiting."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..redis.connection import Connection
+from ..redis.connection import Connection, sound
 from .nodes import Node
 
 __all__ = ["SLICE", "NodeConnection"]
@@ -62,8 +62,7 @@ class NodeConnection:
         """Block until the node has answered both to the mark of a waiter and to its wait."""
         self._connection.write(packed)
         self._connection.read(limit)  # an error, of a node whose memory is full, costs a hint
-        if isinstance(answer := self._connection.read(limit), Exception):
-            raise answer
+        sound(self._connection.read(limit))
 
     def drop(self) -> None:
         """Close it."""

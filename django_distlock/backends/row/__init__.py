@@ -95,7 +95,7 @@ class RowBackend(RowInspection):
                 session.token = token
                 return Grant(token, self._left(dialect, session, claim, now, limit))
             self._known.discard(claim.key)  # the row was removed while we waited for it
-            session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
+            _roll_back(session, limit)
         session.token = self._lock_now(dialect, session, claim, limit)
         if session.token is not None:
             self._lasts(session, claim)
@@ -103,7 +103,7 @@ class RowBackend(RowInspection):
         if wait and session.can_send():
             session.run(lambda: dialect.send_wait(session, claim), limit)
             return Refusal()
-        session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
+        _roll_back(session, limit)
         self._drop(session, sound=True)
         with self._mutex:
             if len(self._refused) >= MOST_REFUSED:
@@ -140,7 +140,7 @@ class RowBackend(RowInspection):
                 return session.run(lambda: dialect.attempt(session, claim), limit, fresh=True)
             except Missing:
                 self._known.discard(claim.key)
-                session.run(lambda: session.execute(["ROLLBACK"], {}), limit)
+                _roll_back(session, limit)
         raise errors.Outrun("the row of the lock was removed each time that it was made")
 
     def _lasts(self, session: LockSession, claim: Claim) -> None:
@@ -287,3 +287,9 @@ class RowBackend(RowInspection):
         self._mutex = Mutex()
         self._parents |= frozenset(sessions)
         self._pool.forget_parent(list(sessions.values()))
+
+
+def _roll_back(session: LockSession, limit: float) -> None:
+    """End a transaction that holds nothing, unless the server has, as it does after the ttl."""
+    with contextlib.suppress(Ended):
+        session.run(lambda: session.execute(["ROLLBACK"], {}), limit)

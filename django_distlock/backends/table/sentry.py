@@ -24,17 +24,22 @@ from ...core.worker import begin
 __all__ = ["Watch", "twin_of", "within"]
 
 TICK = 0.05  # seconds between two checks: what a limit may be exceeded by
+PAUSE = 0.25  # seconds between two checks from which on this process, or the machine, stood still
 IDLE_TICKS = 100  # checks with nothing under way after which the thread ends
 
 
 @dataclass(slots=True, weakref_slot=True)
 class Watch:
-    """A statement under way; ``cut`` tells that its connection was shut for being overdue."""
+    """A statement under way; ``cut`` tells that its connection was shut for being overdue.
+
+    ``spared`` tells that it was given more time, as this process stood still.
+    """
 
     descriptor: int
     inode: int
     end: float
     cut: bool = field(default=False)
+    spared: bool = field(default=False)
 
 
 class _Sentry:
@@ -60,16 +65,21 @@ class _Sentry:
                 del self.watches[watch.descriptor]
 
     def _run(self) -> None:
-        idle = 0
+        idle, now = 0, time.monotonic()
         while True:
             time.sleep(TICK)
             with self.mutex:
-                now = time.monotonic()
+                before, now = now, time.monotonic()
                 for descriptor, known in list(self.watches.items()):
                     watch = known()
                     if watch is not None and now >= watch.end:
-                        watch.cut = True
-                        _shut(watch)
+                        if now - before > PAUSE and not watch.spared:
+                            # The answer may be there, or about to come, and was not read for lack
+                            # of time. Once only, as a starved machine is late at each check.
+                            watch.spared, watch.end = True, now + PAUSE
+                        else:
+                            watch.cut = True
+                            _shut(watch)
                     if watch is None or watch.cut:
                         del self.watches[descriptor]
                     del watch  # else it would be kept until the next check

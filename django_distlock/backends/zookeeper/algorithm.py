@@ -4,9 +4,9 @@ An operation knows neither threads nor event loops; the backend carries it out i
 that was cut off may begin again: it goes by the entry of the claim, and by what the servers have.
 
 Under a limit so many of the first of a queue hold the lock, each in a slot, which is stored in its
-node. No two have the same, as it is written together with the data of the lock's node, if that is
-of the version that was read before. The change by which that was done is the fencing token, so that
-the tokens of a slot rise.
+node. No two have the same, as it is written together with the data of the lock's node, which tells
+who has which slot, if that is of the version that was read before. The change by which that was
+done is the fencing token, so that the tokens of a slot rise.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from .requests import (
     creating,
     data_of,
     kinds,
+    of_slots,
     sharers,
     shares,
     slot_of,
+    slots_of,
     words_of,
 )
 from .session import ZooKeeperSession
@@ -124,7 +126,7 @@ class ZooKeeperAlgorithm:
                 entry.watched = False
         other = queue[0].limit if queue[0].limit != claim.limit else None
         if not ahead and other is None:
-            if entry.limit and not (yield from self._settle(entry, claim, queue)):
+            if entry.limit and not (yield from self._settle(entry, claim)):
                 self._entries.drop(entry)
                 return (yield from self.acquire(claim, join=join))
             return (yield from self._grant(entry, claim, now, join=join))
@@ -142,41 +144,44 @@ class ZooKeeperAlgorithm:
         note = "" if isinstance(first, Exception) else words_of(first[0])[1]
         return Refusal(note=note, other_limit=other)
 
-    def _settle(self, entry: ZooKeeperEntry, claim: Claim, queue: list[Contender]) -> Talk[bool]:
+    def _settle(self, entry: ZooKeeperEntry, claim: Claim) -> Talk[bool]:
         """Write the first slot that is free into our node; False if that is gone."""
         K = kinds()
         while entry.slot is None:
-            held = sharers(queue)
-            answers = yield [K.GetData(f"{entry.path}/{each.node}", None) for each in held]
-            taken = set()
-            for each, answer in zip(held, answers, strict=True):
-                if _is_missing(answer):
-                    continue
-                data, stat = _sound(answer)
-                if each.node != entry.node:
-                    taken.add(slot_of(data))
-                elif stat.version:  # written by us, though the answer was lost
-                    entry.slot, entry.token = slot_of(data), stat.mzxid
-            if entry.slot is not None:
+            # In this order: who has a slot by then and is not in the queue after it has left.
+            slots, children, own = yield [
+                K.GetData(entry.path, None),
+                K.GetChildren(entry.path, None),
+                K.GetData(entry.whole, None),
+            ]
+            if _is_missing(own):
+                return False
+            data, stat = _sound(own)
+            if stat.version:  # written by us, though the answer was lost
+                entry.slot, entry.token = slot_of(data), stat.mzxid
                 break
-            slot = next(number for number in range(claim.limit) if number not in taken)
+            queue = contenders(_sound(children))
+            (me,) = [each for each in queue if each.node == entry.node]
+            others = {each.number for each in queue if each is not me}
+            kept, before = _sound(slots)
+            holders = [number if number in others else None for number in slots_of(kept)]
+            holders = [*holders, *[None] * claim.limit][: claim.limit]
+            first = queue[0]
+            if first is not me and first.number not in holders and holders[0] is None:
+                holders[0] = first.number  # it may have found itself alone: see `_alone`
+            slot = holders.index(None)
+            holders[slot] = me.number
             (results,) = yield [
                 K.Transaction(
                     [
-                        K.SetData(entry.path, b"", entry.version),
+                        K.SetData(entry.path, of_slots(holders), before.version),
                         K.SetData(entry.whole, data_of(claim, slot), -1),
                     ]
                 )
             ]
-            errors = [each for each in _sound(results) if isinstance(each, Exception)]
-            if not errors:
+            # Else another one was faster, or our node is gone.
+            if not any(isinstance(each, Exception) for each in _sound(results)):
                 entry.slot, entry.token = slot, results[1].mzxid
-                break
-            # Another one was faster, or our node is gone.
-            (children,) = yield [_queue_of(entry)]
-            queue = _contenders_of(entry, children)
-            if ahead_of(queue, entry.node) is None:
-                return False
         return True
 
     def _grant(
@@ -369,20 +374,17 @@ class ZooKeeperAlgorithm:
 
 
 def _queue_of(entry: ZooKeeperEntry) -> Any:
-    """Return the request for the contenders, and for the version where slots are written."""
+    """Return the request for the contenders; under a limit it tells, too, of their last change."""
     kind = kinds().GetChildren2 if entry.limit else kinds().GetChildren
     return kind(entry.path, None)
 
 
 def _contenders_of(entry: ZooKeeperEntry, answer: Any) -> list[Contender]:
-    """Return the contenders of a queue by the answer to `_queue_of`; note the version."""
+    """Return the contenders of a queue by the answer to `_queue_of`."""
     if _is_missing(answer):
         return []
     children = _sound(answer)
-    if entry.limit:
-        children, stat = children
-        entry.version = stat.version
-    return contenders(children)
+    return contenders(children[0] if entry.limit else children)
 
 
 def _alone(entry: ZooKeeperEntry, children: list[str], stat: Any) -> None:

@@ -39,7 +39,6 @@ class ZooKeeperEntry:
         "stale",
         "token",
         "unsure",
-        "version",
         "waker",
         "watched",
         "watching",
@@ -56,7 +55,6 @@ class ZooKeeperEntry:
         self.session: int | None = None  # whose node it is
         self.token = 0
         self.slot: int | None = None
-        self.version = -1  # of the data of the lock's node, by which slots are written in turn
         self.granted = False
         self.lost = False  # its session was not sure to live, if only for a moment
         self.unsure = False  # a release was sent and not answered

@@ -21,9 +21,11 @@ __all__ = [
     "creating",
     "data_of",
     "node_of",
+    "of_slots",
     "sharers",
     "shares",
     "slot_of",
+    "slots_of",
     "words_of",
 ]
 
@@ -181,6 +183,21 @@ def slot_of(data: bytes | None) -> int | None:
     except (ValueError, TypeError, zlib.error, RecursionError):
         return None
     return slot if isinstance(slot, int) else None
+
+
+def of_slots(holders: list[int | None]) -> bytes:
+    """Return what is stored in a lock's node under a limit: the numbers of the holders, by slot."""
+    return json.dumps(holders, separators=(",", ":")).encode("ascii")
+
+
+def slots_of(data: bytes | None) -> list[int | None]:
+    """Return the numbers that `of_slots` has written; none if another wrote there."""
+    try:
+        numbers = json.loads(data or b"[]")
+    except (ValueError, RecursionError):
+        return []
+    good = isinstance(numbers, list) and all(isinstance(each, int | None) for each in numbers)
+    return numbers if good else []
 
 
 def _read(data: bytes | None) -> Any:

@@ -273,17 +273,16 @@ class ZooKeeperSession:
         Raises what kazoo calls the loss of the connection or the session, and NoAnswerError when
         there is no connection or no answer in ``limit`` seconds.
         """
+        end = self._clock() + limit
         if self.doubtful():
             self.cut()
         if not self._up.is_set():
-            began = self._clock()
             self.open()
             if not self._settled.wait(limit) or self._over:
                 raise self._no_connection(limit)
-            limit -= self._clock() - began
         told = Event()
         batch = self.send(requests, lambda _: told.set())
-        if not told.wait(limit):
+        if not told.wait(max(0.0, end - self._clock())):
             raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
         return self._judged(batch, requests)
 

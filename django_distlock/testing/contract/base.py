@@ -96,20 +96,23 @@ class ContractBase:
     """Seconds; the shortest ttl with which the store can grant a lock at all, on a busy machine."""
     brief: ClassVar[float] = 0.5
     """Seconds; the ttl of leases that are renewed, and run out soon when it is not done."""
-    kept: ClassVar[float] = 1.0
+    kept: ClassVar[float] = 1.8
     """Seconds; the ttl of leases that renewals must keep: a busy machine stands still for less."""
     settles: ClassVar[float] = 1.0
     """Seconds in addition, in which a store that was stopped carries out what was left to do."""
-    handoff: ClassVar[float] = 1.0
-    """Seconds in which a waiter gets a lock that is freed."""
+    handoff: ClassVar[float] = 5.0
+    """Seconds in which a waiter gets a lock that is freed, on a busy machine."""
     shown: ClassVar[float] = 0.0
-    """Seconds in which other processes see in `held()` who has taken a lock."""
-    round_trip: ClassVar[float] = 0.3
-    """Seconds that the store may take for an answer, on a busy machine."""
+    """Seconds in which other processes see who has taken a lock."""
+    round_trip: ClassVar[float] = 3.0
+    """Seconds that the store may take for an answer, and the machine stand still."""
     own_processes: ClassVar[bool] = True
     """Whether another process can use the alias; False for a database in memory."""
     store_clock: ClassVar[bool] = True
     """Whether the store has a clock of its own; False where all its users share the host's."""
+
+    numbers_sharers: ClassVar[bool] = True
+    """Whether two who come to share a lock at one moment have tokens of their own."""
 
     def restart_store(self) -> None:
         """Stop the store's server and start it again on its data."""
@@ -295,12 +298,12 @@ class ContractBase:
         return [name for name in names if await actor.call(backend, "inspect", name)]
 
     async def nobody_holds(self, actor: Actor, name: str, within: float) -> None:
-        """Wait until the store shows no holder of ``name``."""
+        """Wait until the store shows no holder of ``name``, or fail; the machine may be busy."""
 
         async def ask() -> bool:
             return await actor.call(self.backend(), "inspect", name) is None
 
-        await eventually(ask, within)
+        await eventually(ask, within + self.settles)
 
     @asynccontextmanager
     async def process(self, runner: Runner) -> AsyncIterator[Process]:

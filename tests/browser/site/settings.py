@@ -7,9 +7,10 @@ import os
 from typing import Any
 
 SITE: dict[str, Any] = json.loads(os.environ["DISTLOCK_BROWSER_SITE"])
-"""``file`` of its own database, the ``DATABASES`` and ``DISTLOCKS`` of the locks, ``THEME``."""
+"""``file`` of its own database, ``DATABASES`` and ``DISTLOCKS`` of the locks, theme and limit."""
 
 THEME: str = SITE.get("theme", "")
+LIMIT: float = SITE.get("limit", 2.0)  # seconds that the stores have for their answers
 DEBUG: bool = SITE.get("debug", True)  # runserver serves the static files then
 SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # the quickest one

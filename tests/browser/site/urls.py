@@ -6,8 +6,11 @@ from django.contrib import admin
 from django.http import HttpResponse
 from django.urls import include, path
 
-from .settings import THEME
+from django_distlock.admin.page import HeldLockAdmin
 
+from .settings import LIMIT, THEME
+
+HeldLockAdmin.limit = LIMIT
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("favicon.ico", lambda request: HttpResponse(status=204)),

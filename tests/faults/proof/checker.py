@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+
+from django_distlock.leader import RETRIES
 
 from .history import Call
 
@@ -52,10 +54,10 @@ class Violation:
 class Verdict:
     """How much was seen, and what was wrong in it.
 
-    ``operations`` are the clients' calls, each counted once: not what the resource says of a write.
+    ``by_name`` has the clients' calls, each counted once: not what the resource says of a write.
     """
 
-    operations: int = 0
+    by_name: Counter[str] = field(default_factory=Counter)
     grants: int = 0
     writes: int = 0
     refused_writes: int = 0
@@ -63,6 +65,11 @@ class Verdict:
     faults: int = 0
     longest_gap: float = 0.0
     violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def operations(self) -> int:
+        """How many calls of clients there were."""
+        return self.by_name.total()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ _OF_CLIENTS = ("acquire", "again", "write", *_SURE)
 
 def judge(calls: Sequence[Call], promise: Promise) -> Verdict:
     """Judge a history: of the clients, of the guarded resource, and of the faults."""
-    verdict = Verdict(operations=sum(call.op in _OF_CLIENTS for call in calls))
+    verdict = Verdict(by_name=Counter(call.name for call in calls if call.op in _OF_CLIENTS))
     verdict.faults = sum(call.op == "fault" for call in calls)
     by_name: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
@@ -260,11 +267,13 @@ def _liveness(
             continue
         # Only its own waiting is looked at: who waited in vain, or long, while nobody was sure.
         begin, end = call.begin, call.end
+        # A candidate, who waits without end, sleeps in between while the store fails.
+        patience = bound + (RETRIES.longest if math.isinf(call.facts["wait"]) else 0.0)
         places = sure[bisect_right(sure, begin) : bisect_right(sure, end)]
         for before, after in zip([begin, *places], [*places, end], strict=True):
             gap = after - before - _covered(before, after, outages)
             longest = max(longest, gap)
-            if gap > bound:
+            if gap > patience:
                 text = f"nobody was sure of {name!r} for {gap:.3f} s though it was waited for"
                 late.append(Violation("lost wake-up", text, (call,)))
     return longest, late

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .history import HolderInfo, Log
-from .plans import LIMITED, SHARED, Plan, draw
+from .plans import LED, LIMITED, SHARED, Plan, draw
 from .resource import Writer
 
 __all__ = ["run"]
@@ -59,8 +59,10 @@ class _Client:
         return draw(self._chance, self._ttl, expiry=self._expiry, several=self._several)
 
     def _lock(self, plan: Plan, **options: Any) -> Any:
-        from django_distlock import lock
+        from django_distlock import leader, lock
 
+        if plan.name == LED and not options:
+            return leader(LED, using=self._alias, ttl=self._ttl).lock
         given = {"wait": plan.wait, "renew": plan.renew, **plan.mode} | options
         return lock(plan.name, using=self._alias, ttl=self._ttl, **given)
 

@@ -14,7 +14,7 @@ from tests.proxy import Proxy
 from tests.servers import Server
 
 from .history import Log
-from .plans import NAMES
+from .plans import MODES
 
 __all__ = ["Clients", "Fault", "of_clients", "of_proxy", "of_server", "rage"]
 
@@ -72,7 +72,7 @@ def of_clients(
     def force(_: float) -> None:
         from django_distlock import LockBackendError, LockNotHeldError, locks
 
-        name = chance.choice(NAMES)
+        name = chance.choice(list(MODES))
         backend = locks[alias]
         try:
             held = backend.call("holders", name, name=name)

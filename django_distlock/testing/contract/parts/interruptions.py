@@ -11,7 +11,8 @@ import sys
 import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from unittest import mock
 
 import pytest
 
-from .... import Lock, lock_all
+from .... import LeaseLostError, Lock, LockNotAcquiredError, lock_all
 from ....core import clock
 from ....core.blocks import Guard
 from ....core.worker import Worker
@@ -34,6 +35,8 @@ class Interruptions(ContractBase):
 
     interrupts: ClassVar[int] = 100
     """How many signals interrupt the sync blocks."""
+    moments_apart: ClassVar[int] = 1
+    """One of so many moments of a block is interrupted: where all of them would take too long."""
 
     async def test_a_cancellation_at_any_step(self, tasks: AsyncRunner) -> None:
         """Leave nothing when a block is cancelled at each of its suspensions in turn.
@@ -84,13 +87,54 @@ class Interruptions(ContractBase):
         with _on_alarm(_interrupt):
             for number in range(self.interrupts):
                 self._interrupted(f"{prefix}{number}", chance.uniform(1e-5, 2 * cycle))
+        self._all_free([f"{prefix}{number}" for number in range(self.interrupts)])
+
+    # As above; and a finalizer of Python's lets no error through.
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.parametrize("what", ["free", "held"])
+    @applies_to_all
+    def test_an_interruption_at_every_moment(self, what: str) -> None:
+        """Leave nothing, and do no harm to the next, whenever a block is interrupted."""
+        self.interrupt_at_every_moment(what)
+
+    def interrupt_at_every_moment(self, what: str) -> None:
+        """Interrupt blocks of a free or a held lock, or of several, at each moment in turn."""
+        prefix = f"contract:{os.urandom(6).hex()}:"
+        names: list[str] = []
+        with self.lock(prefix, wait=0):  # what is made once is there
+            pass
+        reached, moment = True, 0
+        with ThreadPoolExecutor(1) as other:
+            while reached:
+                names.append(f"{prefix}{moment}")
+                guard: Guard[Any] = self.lock(names[-1], wait=WAIT)
+                lease = other.submit(guard.acquire).result() if what == "held" else None
+                if what == "several":
+                    names.append(f"{names[-1]}-more")
+                    guard = lock_all(*map(self.lock, names[-2:]))
+                interrupted = suppress(_Interrupt, LockNotAcquiredError)
+                with _at_moment(moment) as profile, interrupted, guard:
+                    pass
+                reached = profile.reached
+                moment += self.moments_apart
+                with self.lock(f"{prefix}next") as following:
+                    _drain()
+                    following.check()
+                if lease is not None:
+                    # It is lost where the session that was interrupted ends, with all its locks.
+                    with suppress(LeaseLostError):
+                        other.submit(lease.release).result()
+        assert moment > 20
+        self._all_free(names)
+
+    def _all_free(self, names: list[str]) -> None:
+        """Wait until no lock of interrupted blocks is held, and their connections are let go."""
         end = time.monotonic() + self.settles + 5.0
-        names = [f"{prefix}{number}" for number in range(self.interrupts)]
         while left := [name for name in names if self.lock(name).locked()]:
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
             time.sleep(0.02)
-        for worker in list(Worker._all):  # what they release lets go of its connections
-            worker.drain(clock.now() + 10.0)
+        _drain()
         gc.collect()
 
     @lacks("thread_sensitive")
@@ -113,7 +157,7 @@ class Interruptions(ContractBase):
             pass
         cycle = _seconds_of(mine)
         chance = random.Random(prefix)  # noqa: S311 - no secret
-        with _on_alarm(handle):
+        with _without_collecting(), _on_alarm(handle):
             for number in range(self.interrupts):
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2 * cycle))
                 while used <= number:
@@ -156,6 +200,62 @@ def _on_alarm(handler: Callable[[int, types.FrameType | None], None]) -> Iterato
         sys.settrace(tracer)
 
 
+class _Profile:
+    """Raises at one of the moments at which Python runs the handler of a signal.
+
+    Which are the beginning of a function, and the end of a call that is not of Python code. ``at``
+    counts those of the package, from 0.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.reached = False
+
+    def __call__(self, frame: types.FrameType, event: str, argument: object) -> None:
+        file = frame.f_code.co_filename
+        if event not in ("call", "c_return") or not file.startswith(OURS):
+            return
+        if not file.startswith(TESTING) and not self.reached:
+            self.reached = self._left == 0
+            self._left -= 1
+            if self.reached:
+                raise _Interrupt
+
+
+@contextmanager
+def _at_moment(number: int) -> Iterator[_Profile]:
+    """Interrupt this thread once, at one of the moments of the package."""
+    before, profile = sys.getprofile(), _Profile(number)
+    sys.setprofile(profile)
+    try:
+        yield profile
+    finally:
+        sys.setprofile(before)
+
+
+def _drain() -> None:
+    """Wait until the workers have released what was left to them, and let go of connections."""
+    for worker in list(Worker._all):
+        worker.drain(clock.now() + 10.0)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Have no garbage collected, where that would let a handler in at a bad moment.
+
+    Before 3.12 Python collects inside of ContextVar.set(), and a finalizer lets the handler in,
+    whose own set() frees what the one outside goes on with: a crash, also without any lock.
+    """
+    unsafe = sys.version_info < (3, 12) and gc.isenabled()
+    if unsafe:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if unsafe:
+            gc.enable()
+
+
 def _seconds_of(mine: Lock) -> float:
     """Return how long it takes to acquire and release a lock."""
     started = time.perf_counter()
@@ -169,7 +269,10 @@ class _Interrupt(BaseException):
     """What the signal's handler raises, as Ctrl-C and Celery's soft time limit do."""
 
 
+WAIT = 0.02
+"""Seconds that a block waits which is interrupted."""
 OURS = str(Path(__file__).parents[3])
+TESTING = str(Path(__file__).parents[2])
 LATER = 2e-5
 """Seconds after which an interruption is tried again that met the code of another library."""
 

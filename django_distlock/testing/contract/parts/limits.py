@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -16,8 +19,10 @@ from .... import (
     LeaseLostError,
     LockTimeoutError,
     UnsupportedOperationError,
+    lock,
     lock_all,
 )
+from ....backends.base import BaseLockBackend
 from ...contention import Contention, judge_contention, meet
 from ...processes import Process
 from ...runners import Runner
@@ -37,7 +42,7 @@ class Limits(ContractBase):
         lock = self.lock(name, limit=3)
         leases = [await actor.take(lock) for actor in actors[:3]]
         assert {lease.slot for lease in leases} == {0, 1, 2}
-        assert await actors[3].acquire(lock, wait=0) is None
+        assert await actors[3].is_refused(lock)
         with pytest.raises(LockTimeoutError) as refused:
             await actors[3].enter(self.lock(name, limit=3, wait=0.05))
         assert refused.value.holder is None or "All 3 slots" in str(refused.value)
@@ -52,6 +57,33 @@ class Limits(ContractBase):
         await actors[2].release(leases[2])
         await actors[3].release(again)
         assert not await actors[0].locked(lock)
+
+    @needs("supports_limit")
+    async def test_grants_of_one_moment_count(
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend]
+    ) -> None:
+        """Count each grant, though by the clocks of the processes no time has passed between two.
+
+        A store may not count a write of what is there already.
+        """
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        here, there = (
+            lock(runner.name(), using=twins(runner.prefix).alias, limit=2, ttl=60) for _ in "ab"
+        )
+        now, now_ns = time.time(), time.time_ns()
+        with (
+            mock.patch.object(time, "time", return_value=now),
+            mock.patch.object(time, "time_ns", return_value=now_ns),
+        ):
+            one, two = await a.take(here), await b.take(there)
+            assert await c.is_refused(here)
+            await a.release(one)
+            three = await c.take(here)
+            assert three.slot == one.slot
+            assert await a.is_refused(here)
+            await b.release(two)
+            await c.release(three)
+        assert not await a.locked(there)
 
     @needs("supports_limit")
     async def test_a_waiter_gets_the_slot_that_is_freed(self, runner: Runner) -> None:
@@ -162,7 +194,7 @@ class Limits(ContractBase):
         assert [(lease.shared, lease.slot) for lease in theirs] == [(True, None), (False, 1)]
         for lease in leases:
             await a.release(lease)
-        assert await a.acquire(lock_all(alone, self.lock(str(shared.name))), wait=0) is None
+        assert await a.is_refused(lock_all(alone, self.lock(str(shared.name))))
         for lease in theirs:
             await b.release(lease)
 

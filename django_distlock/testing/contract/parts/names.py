@@ -77,7 +77,7 @@ class Names(ContractBase):
         for before, after in pairwise(NAMES):
             await a.release(leases[before])
             if self.has("exclusive"):
-                assert await b.acquire(lock(after, using=backend.alias), wait=0) is None
+                assert await b.is_refused(lock(after, using=backend.alias))
                 assert not await b.locked(lock(before, using=backend.alias))
         await a.release(leases[NAMES[-1]])
         if self.has("shows_holders"):

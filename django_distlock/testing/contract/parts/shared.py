@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -17,8 +20,10 @@ from .... import (
     LockNotAcquiredError,
     LockNotHeldError,
     UnsupportedOperationError,
+    lock,
 )
-from ...contention import Contention, judge_contention, meet
+from ....backends.base import BaseLockBackend
+from ...contention import Contention, SeenGrant, judge_contention, meet
 from ...processes import Process
 from ...runners import Runner, eventually
 from ..base import ContractBase, lacks, needs
@@ -37,24 +42,44 @@ class Shared(ContractBase):
         alone, shared = self.lock(name), self.lock(name, shared=True)
         one, two = await a.take(shared), await b.take(shared)
         assert (one.shared, two.shared, one.slot) == (True, True, None)
-        assert await c.acquire(alone, wait=0) is None
+        assert await c.is_refused(alone)
         with pytest.raises(LockNotAcquiredError) as refused:
             await c.enter(self.lock(name, wait=0))
         assert refused.value.holder is None or "Shared by" in str(refused.value)
         await a.release(one)
-        assert await c.acquire(alone, wait=0) is None
+        assert await c.is_refused(alone)
         await b.release(two)
         three = await c.take(alone, wait=self.handoff)
         self.newer(three, than=one)
         self.newer(three, than=two)
         assert not three.shared
         for actor in (a, b):
-            assert await actor.acquire(shared, wait=0) is None
+            assert await actor.is_refused(shared)
         await c.release(three)
         four = await a.take(shared, wait=self.handoff)
         self.newer(four, than=three)
         await a.release(four)
         assert not await b.locked(alone)
+
+    @needs("supports_shared")
+    async def test_readers_of_one_moment_count(
+        self, runner: Runner, twins: Callable[[str], BaseLockBackend]
+    ) -> None:
+        """Count each reader, as `Limits.test_grants_of_one_moment_count`."""
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        here, there = (twins(runner.prefix).alias for _ in "ab")
+        name = runner.name()
+        now, now_ns = time.time(), time.time_ns()
+        with (
+            mock.patch.object(time, "time", return_value=now),
+            mock.patch.object(time, "time_ns", return_value=now_ns),
+        ):
+            one = await a.take(lock(name, using=here, shared=True, ttl=60))
+            two = await b.take(lock(name, using=there, shared=True, ttl=60))
+            await a.release(one)
+            assert await c.is_refused(lock(name, using=here, ttl=60))
+            await b.release(two)
+            await c.release(await c.take(lock(name, using=here, ttl=60), wait=self.handoff))
 
     @needs("supports_shared")
     async def test_each_shares_with_a_lease_of_its_own(self, runner: Runner) -> None:
@@ -83,7 +108,7 @@ class Shared(ContractBase):
         again = await b.take(shared)
         await a.release(kept)
         again.check()
-        assert await c.acquire(self.lock(name), wait=0) is None
+        assert await c.is_refused(self.lock(name))
         await b.release(again)
 
     @needs("supports_shared", "force_releases", "supports_fencing")
@@ -126,7 +151,7 @@ class Shared(ContractBase):
             await a.acquire(self.lock(name, shared=True), wait=60)
         again = await a.take(self.lock(name, shared=True, reentrant=True))
         await a.release(lease)
-        assert await b.acquire(self.lock(name), wait=0) is None
+        assert await b.is_refused(self.lock(name))
         await a.release(again)
         await b.release(await b.take(self.lock(name), wait=self.handoff))
 
@@ -186,7 +211,11 @@ class Shared(ContractBase):
         """Let readers meet readers only, and a writer no one, by many actors."""
         task = Contention(self.alias, runner.name(), str(tmp_path), rounds=8, limit=0)
         seen = await asyncio.gather(*(meet(runner.actor(), task, who) for who in range(5)))
-        judge_contention(chain(*seen), 0, fencing=self.has("supports_fencing"))
+        self._judge(seen)
+
+    def _judge(self, seen: Iterable[list[SeenGrant]]) -> None:
+        fencing, numbered = self.has("supports_fencing"), self.numbers_sharers
+        judge_contention(chain(*seen), 0, fencing=fencing, numbered=numbered)
 
     @needs("supports_shared", "processes")
     async def test_readers_and_writers_in_processes(self, runner: Runner, tmp_path: Path) -> None:
@@ -199,7 +228,7 @@ class Shared(ContractBase):
             seen = await asyncio.gather(
                 *(process.meet(task, who) for who, process in enumerate(processes))
             )
-        judge_contention(chain(*seen), 0, fencing=self.has("supports_fencing"))
+        self._judge(seen)
 
     @needs("supports_shared", "processes")
     async def test_a_killed_reader_frees_its_own_share(self, runner: Runner) -> None:

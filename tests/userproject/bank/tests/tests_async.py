@@ -62,8 +62,8 @@ class AsyncTransactionTests(TransactionTestCase):
         self.assertFalse(await lock("async").alocked())
 
     async def test_the_watchdog_renews(self) -> None:
-        async with lock("async watched", ttl=1.0) as lease:
-            await asyncio.sleep(1.3)
+        async with lock("async watched", ttl=3.0) as lease:
+            await asyncio.sleep(3.3)
             lease.check()
             self.assertTrue(await lock("async watched").alocked())
 

@@ -1,0 +1,1 @@
+"""Defects that lock libraries have had, planted into this one: does a test find each?"""
