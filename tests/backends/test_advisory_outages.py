@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +14,9 @@ import pytest
 
 from django_distlock import LeaseLostError, LockBackendError, lock, locks
 from django_distlock.backends.advisory import ANSWERS
+from django_distlock.backends.table.errors import Overdue
 from django_distlock.core.values import Claim, Grant
+from django_distlock.models import AdvisoryHolder
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import on_servers, taken, waits
 from tests.backends.test_advisory import advisory, advisory_alias
@@ -70,6 +75,52 @@ def test_a_process_that_does_not_answer_a_forced_release_is_cut_off(
         assert time.monotonic() - began < ANSWERS + 5.0
         with lock(name, using=alias, wait=0):
             assert goes_on(process)["release"] == "LeaseLostError"
+
+
+@pytest.mark.parametrize("store", [store for store in SERVERS if store == "postgresql"])
+def test_a_lock_is_shown_until_the_server_has_ended_its_session(store: str, name: str) -> None:
+    """The server closes a connection, or is told of its end, before it frees the locks."""
+    alias = f"advisory-{store}"
+    backend, lease = advisory(alias), taken(name, alias, renew=False)
+    assert soon(lambda: AdvisoryHolder.objects.using(store).filter(name=name).exists())
+    session = backend._session_of(lease._hold.claim)
+    assert session is not None
+    raw, number = session.connection.connection, session.number
+    os.kill(number, signal.SIGSTOP)
+    try:
+        with socket.socket(fileno=os.dup(raw.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+        assert not backend.renew(lease._hold.claim)
+        backend._holders.write(backend.dialect)
+        with advisory_alias("other", store):
+            info = locks["other"].inspect(name)
+            assert info is not None
+            assert info.fencing_token == lease.fencing_token
+            forced = Elsewhere(lambda: locks["other"].force_release(name)).start()
+            time.sleep(0.3)
+            assert not forced.done()
+            os.kill(number, signal.SIGCONT)
+            forced.result()
+            taken(name, "other", wait=0).release()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGCONT)
+
+
+@on_servers
+@pytest.mark.parametrize("call", ["renew", "release"])
+def test_a_lock_whose_freeing_is_answered_late_is_lost(store: str, name: str, call: str) -> None:
+    """It had run out or was forced: until the answer is read, its session has it noted."""
+    alias = f"advisory-{store}"
+    lease = taken(name, alias, renew=False)
+    backend, owner = advisory(alias), lease._hold.claim.owner
+    session = backend._session_of(lease._hold.claim)
+    assert session is not None
+    with session.mutex, contextlib.suppress(Overdue):
+        backend._free(session, owner, 0.0, lost=True)
+    with pytest.raises(LeaseLostError):
+        getattr(lease, call)()
+    taken(name, alias, wait=5).release()
 
 
 def test_a_session_ended_by_the_server_is_a_lost_lease(own: Place, held: str, name: str) -> None:

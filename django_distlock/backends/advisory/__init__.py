@@ -231,7 +231,8 @@ class AdvisoryBackend(AdvisorySessions):
             session.run(lambda: self.dialect.set_limit(session), limit)
         self._look_for_forced(session, limit)
         now = time.monotonic()
-        kept = [claim for claim in kept if claim.owner in held]
+        # What was freed by a statement that was answered late is noted as held still.
+        kept = [c for c in kept if c.owner in held and c.owner not in session.freed]
         for claim in kept:
             if claim.shared and not held[claim.owner].claim.shared:
                 self._downgrade(session, claim, limit)

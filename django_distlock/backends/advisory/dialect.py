@@ -14,7 +14,6 @@ __all__ = ["COLUMNS", "DELETE_SESSION", "FORCE", "AdvisoryDialect"]
 
 COLUMNS: Final = "token, digest, name, owner, note, lock_key, session, acquired"
 DELETE_SESSION: Final = "DELETE FROM distlock_advisory WHERE session = %(session)s"
-DELETE: Final = "DELETE FROM distlock_advisory WHERE token IN %(tokens)s"
 FORCE: Final = """UPDATE distlock_advisory SET forced = 1
  WHERE digest = %(digest)s AND owner = %(owner)s"""
 
@@ -26,8 +25,12 @@ class AdvisoryDialect(ABC):
     """Returns the holders of a lock, the newest first."""
     row: ClassVar[str]
     """Writes what people see of a lock."""
+    gone: ClassVar[str]
+    """Deletes the rows of locks that are held no more, by their tokens."""
     leftovers: ClassVar[str]
     """Deletes what is left of sessions that have ended."""
+    ended: ClassVar[str]
+    """The condition, at the end of a statement, that a row's session holds nothing any more."""
     refused: ClassVar[frozenset[str | int]] = frozenset()
     """The errors by which the server says that the role may not end a session."""
     unit: ClassVar[float] = 1.0
@@ -120,9 +123,13 @@ class AdvisoryDialect(ABC):
         with session.connection.cursor() as cursor:
             cursor.executemany(self.row, rows)
 
-    def delete(self, session: AdvisorySession, tokens: Sequence[int]) -> None:
-        """Delete the rows of locks that are held no more."""
-        session.change(DELETE, {"tokens": tuple(tokens)})
+    def delete(self, session: AdvisorySession, tokens: Sequence[int], *, lost: bool) -> None:
+        """Delete the rows of locks that are held no more.
+
+        Of those that were ``lost`` with their session, only if the server has ended it: it tells
+        the client of the end before it frees the locks.
+        """
+        session.change(self.gone + (self.ended if lost else ""), {"tokens": list(tokens)})
 
     def tidy(self, session: AdvisorySession) -> None:
         """Delete what is left of sessions that have ended."""

@@ -37,7 +37,8 @@ class Holders:
         self._writing = Mutex()
         self._new: dict[int, tuple[Held, int]] = {}
         self._written: set[int] = set()
-        self._gone: list[int] = []
+        self._gone: dict[bool, list[int]] = {False: [], True: []}
+        """The tokens of rows to delete: of locks that were released, and that were lost."""
         self._begun: list[int] = []
         self._high, self._noted, self._noted_at = 0, 0, 0.0
         self._tidied = -TIDY_EVERY
@@ -53,12 +54,12 @@ class Holders:
             self._new[held.token] = held, number
             self._high = max(self._high, held.token)
 
-    def remove(self, token: int) -> None:
-        """Note that a lock is held no more."""
+    def remove(self, token: int, *, lost: bool = False) -> None:
+        """Note that a lock is held no more: it was released, or ``lost`` with its session."""
         with self._mutex:
             if self._new.pop(token, None) is None and token in self._written:
                 self._written.discard(token)
-                self._gone.append(token)
+                self._gone[lost].append(token)
 
     def is_written(self) -> bool:
         """Return whether the table has rows of locks that are held."""
@@ -66,7 +67,7 @@ class Holders:
 
     def is_due(self) -> bool:
         """Return whether there is something to write."""
-        return bool(self._new or self._gone or self._high > self._noted)
+        return bool(self._new or any(self._gone.values()) or self._high > self._noted)
 
     def write(self, dialect: AdvisoryDialect, age: float = 0.0) -> None:
         """Write the locks that are held for ``age`` seconds, and delete those that are no more.
@@ -79,7 +80,7 @@ class Holders:
                 new = {t: each for t, each in self._new.items() if now - each[0].since >= age}
                 for token in new:
                     del self._new[token]
-                gone, self._gone = self._gone, []
+                gone, self._gone = self._gone, {False: [], True: []}
                 begun, self._begun = self._begun, []
                 self._written |= set(new)
                 high = self._high
@@ -88,15 +89,16 @@ class Holders:
             noting = dialect.keeps_high and high > self._noted
             noting = noting and now - self._noted_at >= HIGH_EVERY
             tidying = now - self._tidied >= TIDY_EVERY
-            if not (new or gone or begun or noting or tidying):
+            if not (new or any(gone.values()) or begun or noting or tidying):
                 return
             rows = [self._row(now, *each) for each in new.values()]
 
             def work(session: AdvisorySession) -> None:
                 for number in begun:
                     session.change(DELETE_SESSION, {"session": number})
-                for start in range(0, len(gone), BATCH):
-                    dialect.delete(session, gone[start : start + BATCH])
+                for lost, tokens in gone.items():
+                    for start in range(0, len(tokens), BATCH):
+                        dialect.delete(session, tokens[start : start + BATCH], lost=lost)
                 if rows:
                     dialect.insert(session, rows)
                 if noting:
@@ -115,14 +117,15 @@ class Holders:
                 self._tidied = now
 
     def _take_back(
-        self, new: dict[int, tuple[Held, int]], gone: list[int], begun: list[int]
+        self, new: dict[int, tuple[Held, int]], gone: dict[bool, list[int]], begun: list[int]
     ) -> None:
         with self._mutex:
             for token, each in new.items():
                 if token in self._written:  # else it has been released meanwhile
                     self._written.discard(token)
                     self._new[token] = each
-            self._gone += gone
+            for lost, tokens in gone.items():
+                self._gone[lost] += tokens
             self._begun += begun
 
     def _row(self, now: float, held: Held, number: int) -> dict[str, Any]:

@@ -62,8 +62,8 @@ INSERT: Final = f"""INSERT INTO distlock_advisory ({COLUMNS}, forced)
 VALUES (%(token)s, %(digest)s, %(name)s, %(owner)s, {MY_NOTE}, %(lock)s, %(session)s,
         {MY_NOW} - %(age)s, 0)
 ON DUPLICATE KEY UPDATE forced = forced"""
-TIDY: Final = f"""DELETE FROM distlock_advisory
- WHERE acquired < {MY_NOW} - 60000000 AND NOT COALESCE({_LIVE}, FALSE)"""
+_ENDED: Final = f" AND NOT COALESCE({_LIVE}, FALSE)"
+TIDY: Final = f"DELETE FROM distlock_advisory WHERE acquired < {MY_NOW} - 60000000{_ENDED}"
 
 
 class AdvisoryMySQL(AdvisoryDialect):
@@ -71,7 +71,9 @@ class AdvisoryMySQL(AdvisoryDialect):
 
     one = HOLDER
     row = INSERT
+    gone = "DELETE FROM distlock_advisory WHERE token IN %(tokens)s"
     leftovers = TIDY
+    ended = _ENDED
     refused = frozenset({1044, 1045, 1095, 1227})
     keeps_high = True
 

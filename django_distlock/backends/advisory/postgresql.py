@@ -11,7 +11,6 @@ drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from ...core.values import Claim
@@ -89,9 +88,8 @@ INSERT: Final = f"""INSERT INTO distlock_advisory ({COLUMNS}, forced)
 VALUES (%(token)s, %(digest)s, %(name)s, %(owner)s, %(note)s, %(lock)s, %(session)s,
         {PG_NOW} - %(age)s, 0)
 ON CONFLICT DO NOTHING"""
-DELETE: Final = "DELETE FROM distlock_advisory WHERE token = ANY(%(tokens)s)"
-TIDY: Final = """DELETE FROM distlock_advisory
- WHERE session NOT IN (SELECT pid FROM pg_stat_activity)"""
+_ENDED: Final = "session NOT IN (SELECT pid FROM pg_stat_activity)"
+TIDY: Final = f"DELETE FROM distlock_advisory WHERE {_ENDED}"
 
 
 def lock_of(key: str) -> int:
@@ -104,7 +102,9 @@ class AdvisoryPostgreSQL(AdvisoryDialect):
 
     one = HOLDER
     row = INSERT
+    gone = "DELETE FROM distlock_advisory WHERE token = ANY(%(tokens)s)"
     leftovers = TIDY
+    ended = f" AND {_ENDED}"
     refused = frozenset({"42501"})
     unit = 0.001
 
@@ -185,9 +185,6 @@ class AdvisoryPostgreSQL(AdvisoryDialect):
 
     def is_held(self, session: AdvisorySession, lock: str) -> bool:
         return bool(session.fetch(IS_HELD, {"lock": lock}))
-
-    def delete(self, session: AdvisorySession, tokens: Sequence[int]) -> None:
-        session.change(DELETE, {"tokens": list(tokens)})
 
     def end(self, session: AdvisorySession, number: int) -> None:
         session.fetch("SELECT pg_terminate_backend(%(number)s)", {"number": number})

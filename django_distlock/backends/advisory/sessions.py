@@ -127,12 +127,17 @@ class AdvisorySessions(AdvisoryInspection):
         self._holders.add(held, session.number)
         self._maintain_in(SOON)
 
-    def _free(self, session: AdvisorySession, owner: str, limit: float) -> bool:
-        """Free a lock of a session's; return whether it was held until now."""
+    def _free(
+        self, session: AdvisorySession, owner: str, limit: float, *, lost: bool = False
+    ) -> bool:
+        """Free a lock of a session's, which is ``lost`` if it has run out or is forced.
+
+        Returns whether it was its holder's until now.
+        """
         session.settle(limit)
         freed = session.freed.pop(owner, None)
         if freed is None:
-            freed = self._send_free(session, session.held[owner], limit)
+            freed = self._send_free(session, session.held[owner], limit, lost=lost)
         self._forget(session, owner)
         if not session.held:
             session.empty_since = time.monotonic()
@@ -143,7 +148,7 @@ class AdvisorySessions(AdvisoryInspection):
                 session.close()
         return freed
 
-    def _send_free(self, session: AdvisorySession, held: Held, limit: float) -> bool:
+    def _send_free(self, session: AdvisorySession, held: Held, limit: float, *, lost: bool) -> bool:
         if len(session.owners[held.lock]) > 1:
             # The server's share is the others' still; whether it was ours is asked of the server.
             session.ask(partial(self.dialect.send_look, session), limit)
@@ -152,21 +157,21 @@ class AdvisorySessions(AdvisoryInspection):
         row = session.ask(
             partial(self.dialect.send_unlock, session, held.lock, shared=shared),
             limit,
-            late=lambda row: session.freed.__setitem__(owner, self.dialect.freed(row)),
+            late=lambda row: session.freed.__setitem__(owner, self.dialect.freed(row) and not lost),
         )
         return self.dialect.freed(row)
 
-    def _forget(self, session: AdvisorySession, owner: str) -> None:
+    def _forget(self, session: AdvisorySession, owner: str, *, lost: bool = False) -> None:
         with self._mutex:
             self._sessions.pop(owner, None)
-        self._holders.remove(session.held[owner].token)
+        self._holders.remove(session.held[owner].token, lost=lost)
         session.remove(owner)  # last: until then `_lose`, after an interruption, finds it
 
     def _lose(self, session: AdvisorySession) -> None:
         """Close a session, and note that its locks are lost. Called under its mutex."""
         lost = list(session.held)
         for owner in lost:
-            self._forget(session, owner)
+            self._forget(session, owner, lost=True)
         session.owners.clear()  # an interruption may have come after the first half of `remove`
         session.freed.clear()
         session.empty_since = time.monotonic()
@@ -211,7 +216,7 @@ class AdvisorySessions(AdvisoryInspection):
         owners = set(self.dialect.forced(row))
         forced = [owner for owner in session.held if owner in owners]
         for owner in forced:
-            self._free(session, owner, limit)
+            self._free(session, owner, limit, lost=True)
         if forced:
             self._tell_losses()
 
@@ -263,7 +268,7 @@ class AdvisorySessions(AdvisoryInspection):
     def _do_what_is_due(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
         expired = [owner for owner, held in session.held.items() if held.until <= now]
         for owner in expired:
-            self._free(session, owner, SLICE)
+            self._free(session, owner, SLICE, lost=True)
         if expired:
             self._tell_losses()
         if session.held and ticks and self._holders.is_written():
