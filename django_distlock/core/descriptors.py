@@ -13,10 +13,12 @@ def descriptor_of(driver_connection: Any) -> int | None:
     # PyMySQL keeps its socket below.
     socket = driver_connection if hasattr(driver_connection, "fileno") else None
     fileno = getattr(socket or getattr(driver_connection, "_sock", None), "fileno", None)
+    # As PEP 249 has it; nothing else, such as Celery's soft time limit, is an answer.
+    error = getattr(driver_connection, "Error", OSError)
     try:
         return None if fileno is None else int(fileno())
-    except Exception:  # noqa: BLE001 - the connection is dead, which the statement will find too
-        return None
+    except (error, OSError, ValueError):
+        return None  # the connection is dead, which the statement will find too
 
 
 def mute(descriptor: int | None) -> None:

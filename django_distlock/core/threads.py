@@ -163,18 +163,20 @@ def start(thread: threading.Thread) -> None:
     """Start a thread; an interruption of that is raised as what it is, and harms no other thread.
 
     Python's own waits for the thread on a Condition, which hides an interruption that comes while
-    it takes its lock back behind a RuntimeError. From Python 3.14 on, an interruption can leave the
-    mutex locked that each thread takes when it begins and ends.
+    it takes its lock back behind a RuntimeError, and notes who begins in a dict, which makes a
+    KeyError of Celery's soft time limit. From Python 3.14 on, an interruption can leave the mutex
+    locked that each thread takes when it begins and ends.
     """
     mutex = threading._active_limbo_lock  # type: ignore[attr-defined]
     # Not where a handler begins a thread in the middle of another one's begin; gevent has its own.
     ours = isinstance(mutex, _thread.RLock) and not is_mine(mutex)
+    outer = sys.exc_info()[1]
     try:
         thread.start()
     except BaseException as error:
         while ours and is_mine(mutex):
             mutex.release()
         cause = error.__context__
-        if not isinstance(error, RuntimeError) or cause is None or isinstance(cause, Exception):
+        if not isinstance(error, (RuntimeError, KeyError)) or cause is None or cause is outer:
             raise
         raise cause from None

@@ -29,7 +29,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 class Interruption(BaseException):
-    """What the signal's handler raises."""
+    """What the signal's handler raises, as that of Ctrl-C."""
+
+
+class SoftTimeLimit(Exception):
+    """What it raises for Celery."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -182,19 +186,41 @@ def test_a_worker_survives_interruptions() -> None:
     worker.close()
 
 
-def test_an_interruption_while_a_thread_begins_is_raised_as_it_is() -> None:
+@pytest.mark.parametrize("kind", [Interruption, SoftTimeLimit])
+def test_an_interruption_while_a_thread_begins_is_raised_as_it_is(
+    kind: type[BaseException],
+) -> None:
     class Begun(threading.Thread):
         def start(self) -> None:
             try:
-                raise Interruption
+                raise kind
             finally:
                 threading.Lock().release()  # as Python's Condition may
 
-    with pytest.raises(Interruption):
-        threads.start(Begun())
+    class Noted(threading.Thread):
+        def start(self) -> None:
+            try:
+                raise kind
+            finally:
+                del threading._limbo[self]  # type: ignore[attr-defined] # as Python's start() does
+
+    for begun in (Begun(), Noted()):
+        with pytest.raises(kind):
+            threads.start(begun)
+        with pytest.raises(kind):
+            _start_while_an_error_is_handled(begun)
     thread = threading.Thread()
     thread.start()
     with pytest.raises(RuntimeError, match="once"):
+        threads.start(thread)
+    with pytest.raises(RuntimeError, match="once"):
+        _start_while_an_error_is_handled(thread)
+
+
+def _start_while_an_error_is_handled(thread: threading.Thread) -> None:
+    try:
+        raise Interruption
+    except Interruption:
         threads.start(thread)
 
 

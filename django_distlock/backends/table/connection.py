@@ -179,10 +179,11 @@ class Connections:
                     raise
             lent.repeated = True
             return limited(connection, limit, partial(work, lent))
-        except Exception:
+        except Error:
             raise
         except BaseException:
-            # Interrupted in the middle: what the driver would read next is not known.
+            # Interrupted in the middle: what the driver would read next is not known. Celery's soft
+            # time limit is an Exception.
             if not lent.in_transaction:
                 connection.close()
             raise

@@ -99,7 +99,10 @@ class Interruptions(ContractBase):
         self.interrupt_at_every_moment(what)
 
     def interrupt_at_every_moment(self, what: str) -> None:
-        """Interrupt blocks of a free or a held lock, or of several, at each moment in turn."""
+        """Interrupt blocks of a free or a held lock, or of several, at each moment in turn.
+
+        By turns as Ctrl-C and as Celery's soft time limit do.
+        """
         prefix = f"contract:{os.urandom(6).hex()}:"
         names: list[str] = []
         with self.lock(prefix, wait=0):  # what is made once is there
@@ -113,10 +116,17 @@ class Interruptions(ContractBase):
                 if what == "several":
                     names.append(f"{names[-1]}-more")
                     guard = lock_all(*map(self.lock, names[-2:]))
-                interrupted = suppress(_Interrupt, LockNotAcquiredError)
-                with _at_moment(moment) as profile, interrupted, guard:
-                    pass
+                kind = (_Interrupt, _SoftLimit)[(moment + (what == "held")) % 2]
+                raised = None
+                with _at_moment(moment, kind) as profile:
+                    try:
+                        with guard:
+                            pass
+                    except (kind, LockNotAcquiredError) as error:
+                        raised = type(error)
                 reached = profile.reached
+                if reached and not profile.ignored:
+                    assert raised is kind, f"{moment}: {profile.where} raised {raised}"
                 moment += self.moments_apart
                 with self.lock(f"{prefix}next") as following:
                     _drain()
@@ -207,9 +217,13 @@ class _Profile:
     counts those of the package, from 0.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, kind: type[BaseException]) -> None:
         self._left = at
+        self._kind = kind
         self.reached = False
+        self.where = ""
+        self.ignored = False
+        """Whether Python let it go no further: from the end of a generator, say."""
 
     def __call__(self, frame: types.FrameType, event: str, argument: object) -> None:
         file = frame.f_code.co_filename
@@ -219,16 +233,22 @@ class _Profile:
             self.reached = self._left == 0
             self._left -= 1
             if self.reached:
-                raise _Interrupt
+                self.where = f"{file}:{frame.f_lineno}, {event}"
+                raise self._kind
+
+    def unraisable(self, args: sys.UnraisableHookArgs) -> None:
+        """Note what Python could not raise."""
+        self.ignored |= args.exc_type is self._kind
 
 
 @contextmanager
-def _at_moment(number: int) -> Iterator[_Profile]:
+def _at_moment(number: int, kind: type[BaseException]) -> Iterator[_Profile]:
     """Interrupt this thread once, at one of the moments of the package."""
-    before, profile = sys.getprofile(), _Profile(number)
+    before, profile = sys.getprofile(), _Profile(number, kind)
     sys.setprofile(profile)
     try:
-        yield profile
+        with mock.patch.object(sys, "unraisablehook", profile.unraisable):
+            yield profile
     finally:
         sys.setprofile(before)
 
@@ -266,7 +286,11 @@ def _seconds_of(mine: Lock) -> float:
 
 
 class _Interrupt(BaseException):
-    """What the signal's handler raises, as Ctrl-C and Celery's soft time limit do."""
+    """What the signal's handler raises, as that of Ctrl-C does."""
+
+
+class _SoftLimit(Exception):
+    """What it raises where it is Celery's, of the soft time limit."""
 
 
 WAIT = 0.02
