@@ -6,7 +6,8 @@ from typing import Any
 
 __all__ = ["LIMIT", "send"]
 
-LIMIT = 20
+LIMIT = 30
+"""Seconds; longer than a task waits for the board, so that its own error is the first."""
 
 
 def send(task: Any, tag: str, queue: str = "prefork", **options: Any) -> Any:

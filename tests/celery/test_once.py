@@ -16,6 +16,7 @@ from tests.celery.sending import LIMIT, send
 
 if TYPE_CHECKING:
     from tests.celery.board import Board
+    from tests.celery.workers import Worker
     from tests.servers import Redis
 
 
@@ -152,7 +153,7 @@ def test_an_expired_task_frees(tasks: Any, board: Board, tag: str) -> None:
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
 def test_a_terminated_task_frees_before_the_ttl(
-    tasks: Any, board: Board, tag: str, signal: str
+    workers: dict[str, Worker], tasks: Any, board: Board, tag: str, signal: str
 ) -> None:
     first = send(tasks.long, tag)
     board.wait_for(tag, "begin")
@@ -160,7 +161,9 @@ def test_a_terminated_task_frees_before_the_ttl(
     with pytest.raises(TaskRevokedError):
         first.get(timeout=LIMIT)
     wait_until_free(tasks.long, tag)  # within 5 s of a ttl of 30
-    assert board.said(tag) == ["begin"]
+    ((said, process),) = board.entries(tag)
+    assert said == "begin"
+    workers["prefork"].wait_until_replaced(process)
 
 
 def test_the_soft_time_limit_frees(tasks: Any, board: Board, tag: str) -> None:
@@ -170,11 +173,15 @@ def test_the_soft_time_limit_frees(tasks: Any, board: Board, tag: str) -> None:
     assert board.said(tag) == ["begin"]
 
 
-def test_the_hard_time_limit_frees_before_the_ttl(tasks: Any, board: Board, tag: str) -> None:
+def test_the_hard_time_limit_frees_before_the_ttl(
+    workers: dict[str, Worker], tasks: Any, board: Board, tag: str
+) -> None:
     with pytest.raises(TimeLimitExceeded):
         send(tasks.hard, tag).get(timeout=LIMIT)
     wait_until_free(tasks.hard, tag)  # within 5 s of a ttl of 30
-    assert board.said(tag) == ["begin"]
+    ((said, process),) = board.entries(tag)
+    assert said == "begin"
+    workers["prefork"].wait_until_replaced(process)
 
 
 def test_in_a_chord_nobody_is_dropped(tasks: Any, board: Board, tag: str, queue: str) -> None:

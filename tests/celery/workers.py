@@ -75,6 +75,7 @@ class Worker(Process):
         self, queue: str, log: Path, *, pool: str = "prefork", concurrency: int = 2, **more: Any
     ) -> None:
         self.queue = queue
+        self.concurrency = concurrency
         self.name = f"{queue}-{time.monotonic_ns()}"  # two of a queue do not answer for each other
         words = [
             "tests.celery.app",
@@ -91,11 +92,29 @@ class Worker(Process):
         ]
         super().__init__(log / f"{self.name}.log", *words, **more)
 
+    @property
+    def node(self) -> str:
+        """By what Celery asks it."""
+        return f"{self.name}@{os.uname().nodename}"
+
+    def wait_until_replaced(self, process: int) -> None:
+        """Wait until its pool has another in the place of a process that was killed.
+
+        Until it has, Celery may send that process a task, which is late then, or lost.
+        """
+        end = time.monotonic() + LIMIT
+        while True:
+            stats: Any = app.control.inspect([self.node], timeout=1.0).stats() or {}
+            found = stats.get(self.node, {}).get("pool", {}).get("processes", [])
+            if len(found) == self.concurrency and process not in found:
+                return
+            assert time.monotonic() < end, found
+            time.sleep(0.05)
+
     def ready(self) -> Self:
         """Wait until it takes tasks."""
         end = time.monotonic() + LIMIT
-        name = f"{self.name}@{os.uname().nodename}"
-        while not app.control.ping([name], timeout=0.2):
+        while not app.control.ping([self.node], timeout=0.2):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()
         return self
