@@ -34,6 +34,8 @@ MEASURED = $(if $(filter file,$(origin STORES)),$(filter-out mysql,$(ALL_STORES)
 WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
 
 export PYTHON
+# Hundreds of processes import the package and its tests: compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo dashboard docs test test-all bench faults soak package lint type format clean

@@ -28,7 +28,7 @@ from tests import (
 from tests.grouping import group_of, is_of_mysql
 from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
-from tests.tiers import TIERS, in_tier
+from tests.tiers import TIERS, in_tier, is_whole
 
 if find_spec("xdist"):
     from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
@@ -117,6 +117,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in databases:
         call_command("migrate", database=name, verbosity=0)
         connections[name].close()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out, in the short tier, what has long tests only: each process collects for itself."""
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    whole = is_whole(f"{path}/" if collection_path.is_dir() else path)
+    return True if whole and config.getoption("tier") == "short" else None
 
 
 def pytest_collection_finish() -> None:

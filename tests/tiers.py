@@ -12,7 +12,7 @@ import pytest
 
 from tests.grouping import is_of_mysql, parameters_of
 
-__all__ = ["TIERS", "in_tier", "is_long"]
+__all__ = ["TIERS", "in_tier", "is_long", "is_whole"]
 
 TIERS = ("short", "long", "all")
 
@@ -120,6 +120,11 @@ def is_long(nodeid: str) -> bool:
         again = words == ["async"]
     again = again or AT_EVERY_MOMENT in nodeid or is_of_mysql(nodeid)
     return again or nodeid.startswith(LONG)
+
+
+def is_whole(path: str) -> bool:
+    """Tell whether all tests of a file, or of a folder with its last slash, are long."""
+    return path.startswith(LONG)
 
 
 def in_tier(item: pytest.Item, tier: str) -> bool:
