@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from ..core.loops import within
 from .addresses import alook_up
 from .connections import is_readable
 from .framing import SIZE, Framing
@@ -98,7 +99,7 @@ class AsyncHttpConnection:
         sent = False
         ends = time.monotonic() + limit
         try:
-            async with asyncio.timeout(limit):
+            async with within(limit):
                 reader, writer = self._streams or await self._connect(ends)
                 packed = self._framing.pack(request)
                 sent = True
@@ -121,7 +122,7 @@ class AsyncHttpConnection:
         for number, address in enumerate(addresses, 1):
             share = max(ends - time.monotonic(), 0.001) / (len(addresses) - number + 1)
             try:
-                async with asyncio.timeout(share):
+                async with within(share):
                     return await self._open(str(address))
             except OSError:  # also when its time was up
                 if number == len(addresses):

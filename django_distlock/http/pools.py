@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ..core.fork import after_fork, park
+from ..core.loops import within
 from .async_connections import AsyncHttpConnection
 from .connections import HttpConnection
 from .messages import Endpoint, HttpError, Request
@@ -80,7 +81,7 @@ class LoopPool:
             yield
             return
         try:
-            async with asyncio.timeout(limit):
+            async with within(limit):
                 await self._reserve.acquire()
         except TimeoutError as error:
             text = f"all {MOST} connections were in use for {round(limit, 2):g} s"

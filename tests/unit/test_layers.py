@@ -14,10 +14,17 @@ from .graph import PACKAGE, ROOT, Import, imports, modules
 
 # Lowest first. A module imports only from layers below its own: not even from a neighbour.
 LAYERS: list[set[str]] = [
-    {"core.text", "core.descriptors", "core.threads", "core.system", "core.documentation"},
+    {
+        "core.text",
+        "core.clock",
+        "core.descriptors",
+        "core.threads",
+        "core.system",
+        "core.documentation",
+    },
     {"core.fork", "core.checking"},
     {"core.values"},
-    {"exceptions", "core.clock", "signals", "core.backoff", "core.loops"},
+    {"exceptions", "signals", "core.backoff", "core.loops"},
     {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},
     {"core.registry", "core.members"},
     {"core.calls", "conf", "transactions", "core.cleaning", "fencing.fields"},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from django_distlock.core.loops import to_the_end
+from django_distlock.core.clock import STILL
+from django_distlock.core.loops import to_the_end, within
 
 from .tools import LIMIT
 
@@ -23,6 +26,45 @@ def on_a_thread(work: Work) -> asyncio.Future[None]:
 def raising() -> str:
     """Fail."""
     raise ValueError("the work's own")
+
+
+def test_a_limit_is_kept() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with within(0.02):
+                await asyncio.sleep(LIMIT)
+        async with within(LIMIT):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_loop_that_stood_still_has_time_for_the_answer(answered: bool) -> None:
+    async def main() -> bool:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            reader, writer = await asyncio.open_connection(sock=ours)
+
+            async def ask() -> bool:
+                async with within(0.02):
+                    return await reader.read(1) == b"x"
+
+            asking = asyncio.ensure_future(ask())
+            await asyncio.sleep(0)
+            if answered:
+                theirs.send(b"x")
+            time.sleep(0.02 + STILL + 0.1)
+            try:
+                return await asking
+            finally:
+                writer.close()
+
+    if answered:
+        assert asyncio.run(main())
+    else:
+        with pytest.raises(TimeoutError):
+            asyncio.run(main())
 
 
 def test_its_result_and_its_error_are_the_works() -> None:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from ...core.clock import GRACE, STILL
+from ...core.loops import within
 from .commands import Command, packer
 from .location import Target
 
@@ -176,6 +178,7 @@ class AsyncConnection(_Kept):
         # One timer for many questions: it is only read when it is due.
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
+        self._spared = False
         self._closing: asyncio.Task[None] | None = None
         self._cancelled: tuple[Any, ...] | None = None
 
@@ -225,7 +228,7 @@ class AsyncConnection(_Kept):
 
     async def open(self, limit: float) -> None:
         """Connect."""
-        async with asyncio.timeout(limit):
+        async with within(limit):
             await self._target.adirect(self._redis, self._limit)
             await self._redis.connect()
 
@@ -239,12 +242,10 @@ class AsyncConnection(_Kept):
     async def read(self, limit: float) -> Any:
         """Return the next answer if it comes in time; else raise TimeoutError, and stay open."""
         try:
-            answer = await self._redis.read_response(timeout=limit, disconnect_on_error=False)
+            async with within(limit):
+                return await self._redis.read_response(disconnect_on_error=False)
         except self._said as error:
             return error.with_traceback(None)  # see `sound`
-        if answer is None:  # redis-py's word for it; no question of Redlock's has this answer
-            raise TimeoutError
-        return answer
 
     async def _receive(self, *, to_the_end: bool) -> Any:
         while True:
@@ -268,8 +269,9 @@ class AsyncConnection(_Kept):
             raise self._overdue(f"no answer within {limit:g} s") from error
 
     def _limit_to(self, limit: float) -> None:
-        """Have the connection be closed when there is no answer in time."""
+        """Have the connection be closed when there is no answer in time; see `loops.within`."""
         self._deadline = self._loop.time() + limit
+        self._spared = False
         if self._timer is not None and self._timer.when() > self._deadline:
             self._timer.cancel()
             self._timer = None
@@ -280,7 +282,10 @@ class AsyncConnection(_Kept):
         self._timer = None
         if self._deadline is None:
             return
-        if self._loop.time() < self._deadline:
+        now = self._loop.time()
+        if now - self._deadline > STILL and not self._spared:
+            self._spared, self._deadline = True, now + GRACE
+        if now < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._due)
         else:
             self._closing = self._loop.create_task(self.drop())  # what ends the reading

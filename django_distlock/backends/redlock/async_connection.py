@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
+from ...core.loops import within
 from ..redis.connection import AsyncConnection, sound
 from .nodes import Node
 
@@ -57,7 +57,7 @@ class AsyncNodeConnection:
 
     async def wait(self, packed: bytes, limit: float) -> None:
         """Block as `connection.NodeConnection.wait`."""
-        async with asyncio.timeout(limit):
+        async with within(limit):
             await self._connection.write(packed)
             await self._connection.receive(limit)  # an error, of a node whose memory is full
             sound(await self._connection.receive(limit))

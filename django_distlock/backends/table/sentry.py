@@ -16,6 +16,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.clock import GRACE
 from ...core.descriptors import descriptor_of
 from ...core.fork import after_fork
 from ...core.threads import Mutex
@@ -76,7 +77,7 @@ class _Sentry:
                         if now - before > PAUSE and not watch.spared:
                             # The answer may be there, or about to come, and was not read for lack
                             # of time. Once only, as a starved machine is late at each check.
-                            watch.spared, watch.end = True, now + PAUSE
+                            watch.spared, watch.end = True, now + GRACE
                         else:
                             watch.cut = True
                             _shut(watch)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from .... import LockBackendError, LockNotHeldError
 from ....core.values import Grant
-from ...runners import Runner
+from ...runners import AsyncRunner, Runner
 from ...taps import failing, tap
 from ..base import ContractBase
 
 __all__ = ["Answers"]
 
+STILL = 1.3  # seconds; an attempt that may not wait has one for its answer
 SOON = 2.0  # seconds in which what could not be withdrawn at once is withdrawn
 
 
@@ -41,6 +43,20 @@ class Answers(ContractBase):
             assert "was cut" in str(cause)
             assert (failed.value.name, failed.value.alias) == (name, self.alias)
             await self._freed_soon(runner, name)
+
+    async def test_the_answer_came_while_the_process_stood_still(self, tasks: AsyncRunner) -> None:
+        """Return it, though the time for it is over when the event loop goes on."""
+        lock = self.lock(tasks.name())
+        async with lock:  # its connection is there
+            pass
+        for rounds in (1, 4):
+            asking = asyncio.ensure_future(lock.aacquire(wait=0))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            time.sleep(STILL)
+            lease = await asking
+            assert lease is not None
+            await lease.arelease()
 
     async def test_the_store_stays_away_for_a_while(self, runner: Runner) -> None:
         """Withdraw the unanswered attempt as soon as the store is back."""
