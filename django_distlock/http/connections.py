@@ -8,6 +8,7 @@ import ssl
 import time
 from contextlib import suppress
 
+from ..core.clock import GRACE, STILL
 from .addresses import look_up
 from .framing import SIZE, Framing
 from .messages import FRESH, Answer, Endpoint, HttpError, Request, overdue
@@ -78,7 +79,7 @@ class HttpConnection:
             raise
 
     def _once(self, request: Request, ends: float, limit: float, *, whole: bool) -> Answer:
-        sent = False
+        sent = spared = False
         try:
             sock = self._sock or self._connect(ends)
             packed = self._framing.pack(request)
@@ -87,7 +88,13 @@ class HttpConnection:
             sock.sendall(packed)
             framing = self._framing
             while not (framing.is_whole if whole else framing.has_head):
-                framing.feed(_receive(sock, ends))
+                try:
+                    framing.feed(_receive(sock, ends))
+                except TimeoutError:
+                    now = time.monotonic()
+                    if spared or now - ends <= STILL:
+                        raise
+                    spared, ends = True, now + GRACE
             return framing.answer()
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import threading
 import time
@@ -76,6 +77,8 @@ async def until(condition: Callable[[], object], within: float = 20.0) -> None:
 class Actor(ABC):
     """A party that takes locks, one call after the other: a holder of its own."""
 
+    _failed_at: ClassVar[float] = -math.inf
+
     @abstractmethod
     async def _do(self, here: Callable[[], T], there: Callable[[], Awaitable[T]]) -> T:
         """Do ``here`` on the actor's thread, or ``there`` in its task, as the mode has it."""
@@ -107,19 +110,19 @@ class Actor(ABC):
     async def _asked(self, guard: Guard[T], wait: Wait, *, free: bool = False) -> T | None:
         """Acquire; a server that is busy may have to be asked again.
 
-        A call that fails may have been granted the lock, which is given back in the background:
-        until then what is ``free`` is refused.
+        A call that fails, of any actor, may have been granted the lock, which is given back in the
+        background: until then what is ``free`` is refused.
         """
         end = time.monotonic() + BUSY
-        failed = False
         while True:
             try:
                 got = await self.acquire(guard, wait=wait)
             except StoreUnavailableError:
-                failed = True
+                Actor._failed_at = time.monotonic()
                 if time.monotonic() > end:
                     raise
             else:
+                failed = time.monotonic() - Actor._failed_at < BUSY
                 if got is not None or not (free and failed) or time.monotonic() > end:
                     return got
                 await asyncio.sleep(STEP)

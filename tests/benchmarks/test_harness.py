@@ -101,15 +101,22 @@ def test_row_locks_stand_beside_the_bare_ones(store: str, tmp_path: Path) -> Non
     """Measure cycles and hand-offs of the row backend alone, for a moment, on a server."""
     file = tmp_path / "out.json"
     words = ("--backends", "row", "--only", "cycles,handoff", "--quick", "--rounds", "1")
-    done = run("--stores", store, *words, "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    written = strict(file.read_text())
-    for measure in ("cycles", "handoff"):
-        seen = {row["adapter"] for row in written["results"] if row["measure"] == measure}
-        assert seen == {"django-distlock row", "bare FOR UPDATE", "select_for_update()"}
-    targets = {target["what"] for target in written["targets"]}
-    assert "django-distlock row: cycles / bare FOR UPDATE" in targets
-    assert "django-distlock row: hand-off p50 / bare FOR UPDATE, 4 waiters" in targets
+    wanted = {
+        "django-distlock row: cycles / bare FOR UPDATE",
+        "django-distlock row: hand-off p50 / bare FOR UPDATE, 4 waiters",
+    }
+    targets: set[str] = set()
+    for _ in range(3):  # what stands still for that moment hands nothing off
+        done = run("--stores", store, *words, "--json", str(file))
+        assert done.returncode == 0, done.stderr
+        written = strict(file.read_text())
+        for measure in ("cycles", "handoff"):
+            seen = {row["adapter"] for row in written["results"] if row["measure"] == measure}
+            assert seen == {"django-distlock row", "bare FOR UPDATE", "select_for_update()"}
+        targets = {target["what"] for target in written["targets"]}
+        if wanted <= targets:
+            break
+    assert wanted <= targets
 
 
 def test_an_unknown_word_is_refused() -> None:

@@ -125,10 +125,6 @@ def test_the_others_get_the_lock_of_a_killed_worker(outcome: Outcome) -> None:
         assert (kill["early"], kill["oversold"], kill["lost"]) == (0, 0, 0)
         assert kill["first_grant_ms"] <= kill["ttl_ms"] + 1500
         assert kill["last_grant_ms"] >= kill["first_grant_ms"]
-        # Renewed at a third of the ttl: what was left of the lease had to pass first. A lock of a
-        # session ends with its process.
-        if kill["alias"] not in ("row", "advisory"):
-            assert kill["first_grant_ms"] > kill["ttl_ms"] / 2
 
 
 def test_the_developers_data_stay(outcome: Outcome) -> None:

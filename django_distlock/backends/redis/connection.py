@@ -8,6 +8,7 @@ happened to the connection, which is closed then.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
@@ -65,6 +66,7 @@ class Connection(_Kept):
 
         self._target = target
         self._said, self._failed = exceptions.ResponseError, exceptions.RedisError
+        self._overdue = exceptions.TimeoutError
         self._redis = target.connection(limit)
         self.pack = packer(self._redis)
         self._limit = limit
@@ -146,12 +148,20 @@ class Connection(_Kept):
         return self._answer()
 
     def _answer(self) -> Any:
-        try:
-            return self._redis.read_response()
-        except self._said as error:
-            if self._target.was_demoted(error):
-                self.drop()
-            return error.with_traceback(None)  # see `sound`
+        ends = monotonic() + self._limit
+        while True:
+            try:
+                return self._redis.read_response(disconnect_on_error=False)
+            except self._said as error:
+                if self._target.was_demoted(error):
+                    self.drop()
+                return error.with_traceback(None)  # see `sound`
+            except BaseException as error:
+                if not isinstance(error, self._overdue) or monotonic() - ends <= STILL:
+                    self.drop()
+                    raise
+            ends = math.inf
+            self.limit_to(GRACE)
 
     def drop(self) -> None:
         """Close the connection; the next command opens it again."""

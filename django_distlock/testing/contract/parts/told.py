@@ -149,10 +149,11 @@ class Told(ContractBase):
     async def test_a_passing_error_is_no_loss(self, runner: Runner) -> None:
         """Try again while the lease lasts when a renewal fails."""
         a, b = runner.actor(), runner.actor()
-        lock = self.lock(runner.name(), ttl=self.kept)
+        ttl = 1.4 * self.kept
+        lock = self.lock(runner.name(), ttl=ttl)
         lease = await a.take(lock)
         with failing(self.backend(), "renew_many", times=2):
-            await asyncio.sleep(1.1 * self.kept)
+            await asyncio.sleep(1.1 * ttl)
         lease.check()
         assert await b.is_refused(lock)
         await a.release(lease)
