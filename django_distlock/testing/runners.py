@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import math
 import os
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -26,7 +27,7 @@ from ..core.blocks import Guard
 from ..core.durations import UNSET, Duration, Wait
 from ..core.values import Cleaned, LockInfo
 from ..core.worker import close_connections
-from ..exceptions import StoreUnavailableError
+from ..exceptions import LockBackendError, StoreUnavailableError
 from ..lease import Lease
 from ..lock import Lock
 
@@ -47,6 +48,8 @@ T = TypeVar("T")
 Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
 
 PATIENCE = 10.0  # seconds after which an actor that does not end is a failure
+LATE = re.compile(r"COMMAND_TIMEOUT|[Nn]o (answer|connection)|did not answer")
+"""What a store says that did not answer in time."""
 BUSY = 20.0  # seconds for which a server that answers late is asked again
 STEP = 0.01
 
@@ -117,7 +120,9 @@ class Actor(ABC):
         while True:
             try:
                 got = await self.acquire(guard, wait=wait)
-            except StoreUnavailableError:
+            except LockBackendError as error:
+                if not isinstance(error, StoreUnavailableError) and LATE.search(str(error)) is None:
+                    raise
                 Actor._failed_at = time.monotonic()
                 if time.monotonic() > end:
                     raise

@@ -181,7 +181,7 @@ class Member(ZooKeeper):
 
     def command(self) -> list[str]:
         """Return the command line."""
-        self.lines = ["initLimit=50", "syncLimit=10"]
+        self.lines = ["initLimit=50", "syncLimit=25"]
         for each in self.cluster.members:
             quorum, election = each.ports
             self.lines.append(f"server.{each.number}={self.host}:{quorum}:{election}")
