@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-__all__ = ["GRACE", "STILL", "Clock", "now"]
+__all__ = ["GRACE", "STILL", "Clock", "Deadline", "now"]
 
 Clock = Callable[[], float]
 
@@ -20,3 +20,29 @@ GRACE = 1.0
 now: Clock = time.monotonic
 if hasattr(time, "CLOCK_BOOTTIME"):
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class Deadline:
+    """When a limit is over, by ``clock``; it is put off, once, where that is noticed late.
+
+    What was answered while this process, or its machine, stood still is there, or about to come.
+    """
+
+    __slots__ = ("_clock", "_spared", "at")
+
+    def __init__(self, at: float, clock: Clock) -> None:
+        self.at = at
+        self._clock = clock
+        self._spared = False
+
+    def left(self) -> float:
+        """Return the seconds that are left, 0 when it is over."""
+        return max(0.0, self.at - self._clock())
+
+    def put_off(self) -> bool:
+        """Put it off if it is over for more than STILL; tell whether it was."""
+        now = self._clock()
+        if self._spared or now - self.at <= STILL:
+            return False
+        self._spared, self.at = True, now + GRACE
+        return True

@@ -7,13 +7,12 @@ own, which are closed before it ends.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from .clock import GRACE, STILL
+from .clock import Deadline
 from .fork import after_fork, park
 from .threads import Mutex
 
@@ -27,11 +26,11 @@ T = TypeVar("T")
 class within:
     """Let a block take ``seconds``, as `asyncio.timeout` does, and longer if the loop stood still.
 
-    What was answered meanwhile is read in the next rounds of the loop, for which there is GRACE. A
-    timeout of asyncio's would end the block before: its timer is due in the first of them.
+    What was answered meanwhile is read in the next rounds of the loop, see `Deadline`. A timeout of
+    asyncio's would end the block before: its timer is due in the first of them.
     """
 
-    __slots__ = ("_ending", "_seconds", "_timer")
+    __slots__ = ("_deadline", "_ending", "_seconds", "_timer")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -39,16 +38,18 @@ class within:
     async def __aenter__(self) -> None:
         self._ending = asyncio.timeout(None)
         await self._ending.__aenter__()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._due, STILL)
+        loop = asyncio.get_running_loop()
+        self._deadline = Deadline(loop.time() + self._seconds, loop.time)
+        self._timer = loop.call_at(self._deadline.at, self._due)
 
     async def __aexit__(self, *raised: Any) -> None:
         self._timer.cancel()
         await self._ending.__aexit__(*raised)
 
-    def _due(self, most: float) -> None:
+    def _due(self) -> None:
         loop = asyncio.get_running_loop()
-        if loop.time() - self._timer.when() > most:
-            self._timer = loop.call_later(GRACE, self._due, math.inf)
+        if self._deadline.put_off():
+            self._timer = loop.call_at(self._deadline.at, self._due)
         else:
             self._ending.reschedule(loop.time())
 

@@ -8,7 +8,7 @@ import ssl
 import time
 from contextlib import suppress
 
-from ..core.clock import GRACE, STILL
+from ..core.clock import Deadline
 from .addresses import look_up
 from .framing import SIZE, Framing
 from .messages import FRESH, Answer, Endpoint, HttpError, Request, overdue
@@ -79,7 +79,7 @@ class HttpConnection:
             raise
 
     def _once(self, request: Request, ends: float, limit: float, *, whole: bool) -> Answer:
-        sent = spared = False
+        sent, deadline = False, Deadline(ends, time.monotonic)
         try:
             sock = self._sock or self._connect(ends)
             packed = self._framing.pack(request)
@@ -89,12 +89,10 @@ class HttpConnection:
             framing = self._framing
             while not (framing.is_whole if whole else framing.has_head):
                 try:
-                    framing.feed(_receive(sock, ends))
+                    framing.feed(_receive(sock, deadline.at))
                 except TimeoutError:
-                    now = time.monotonic()
-                    if spared or now - ends <= STILL:
+                    if not deadline.put_off():
                         raise
-                    spared, ends = True, now + GRACE
             return framing.answer()
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error

@@ -81,6 +81,7 @@ class Actor(ABC):
     """A party that takes locks, one call after the other: a holder of its own."""
 
     _failed_at: ClassVar[float] = -math.inf
+    """When a store last answered any of them late, or not at all."""
 
     @abstractmethod
     async def _do(self, here: Callable[[], T], there: Callable[[], Awaitable[T]]) -> T:

@@ -30,7 +30,7 @@ class AdvisoryDialect(ABC):
     leftovers: ClassVar[str]
     """Deletes what is left of sessions that have ended."""
     ended: ClassVar[str]
-    """The condition, at the end of a statement, that a row's session holds nothing any more."""
+    """The condition that a row's session holds its lock no more."""
     refused: ClassVar[frozenset[str | int]] = frozenset()
     """The errors by which the server says that the role may not end a session."""
     unit: ClassVar[float] = 1.0
@@ -129,7 +129,8 @@ class AdvisoryDialect(ABC):
         Of those that were ``lost`` with their session, only if the server has ended it: it tells
         the client of the end before it frees the locks.
         """
-        session.change(self.gone + (self.ended if lost else ""), {"tokens": list(tokens)})
+        sql = f"{self.gone} AND {self.ended}" if lost else self.gone
+        session.change(sql, {"tokens": list(tokens)})
 
     def tidy(self, session: AdvisorySession) -> None:
         """Delete what is left of sessions that have ended."""

@@ -62,8 +62,8 @@ INSERT: Final = f"""INSERT INTO distlock_advisory ({COLUMNS}, forced)
 VALUES (%(token)s, %(digest)s, %(name)s, %(owner)s, {MY_NOTE}, %(lock)s, %(session)s,
         {MY_NOW} - %(age)s, 0)
 ON DUPLICATE KEY UPDATE forced = forced"""
-_ENDED: Final = f" AND NOT COALESCE({_LIVE}, FALSE)"
-TIDY: Final = f"DELETE FROM distlock_advisory WHERE acquired < {MY_NOW} - 60000000{_ENDED}"
+_ENDED: Final = f"NOT COALESCE({_LIVE}, FALSE)"
+TIDY: Final = f"DELETE FROM distlock_advisory WHERE acquired < {MY_NOW} - 60000000 AND {_ENDED}"
 
 
 class AdvisoryMySQL(AdvisoryDialect):

@@ -104,7 +104,7 @@ class AdvisoryPostgreSQL(AdvisoryDialect):
     row = INSERT
     gone = "DELETE FROM distlock_advisory WHERE token = ANY(%(tokens)s)"
     leftovers = TIDY
-    ended = f" AND {_ENDED}"
+    ended = _ENDED
     refused = frozenset({"42501"})
     unit = 0.001
 

@@ -8,13 +8,12 @@ happened to the connection, which is closed then.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from ...core.clock import GRACE, STILL
+from ...core.clock import GRACE, Deadline
 from ...core.loops import within
 from .commands import Command, packer
 from .location import Target
@@ -148,7 +147,7 @@ class Connection(_Kept):
         return self._answer()
 
     def _answer(self) -> Any:
-        ends = monotonic() + self._limit
+        deadline = Deadline(monotonic() + self._limit, monotonic)
         while True:
             try:
                 return self._redis.read_response(disconnect_on_error=False)
@@ -157,10 +156,9 @@ class Connection(_Kept):
                     self.drop()
                 return error.with_traceback(None)  # see `sound`
             except BaseException as error:
-                if not isinstance(error, self._overdue) or monotonic() - ends <= STILL:
+                if not isinstance(error, self._overdue) or not deadline.put_off():
                     self.drop()
                     raise
-            ends = math.inf
             self.limit_to(GRACE)
 
     def drop(self) -> None:
@@ -187,8 +185,7 @@ class AsyncConnection(_Kept):
         self._loop = asyncio.get_running_loop()
         # One timer for many questions: it is only read when it is due.
         self._timer: asyncio.TimerHandle | None = None
-        self._deadline: float | None = None
-        self._spared = False
+        self._deadline: Deadline | None = None
         self._closing: asyncio.Task[None] | None = None
         self._cancelled: tuple[Any, ...] | None = None
 
@@ -272,7 +269,7 @@ class AsyncConnection(_Kept):
 
     async def _failed(self, error: BaseException, limit: float) -> None:
         """Close the connection; raise what the end of the time made of it."""
-        late = self._deadline is not None and self._loop.time() >= self._deadline
+        late = self._deadline is not None and not self._deadline.left()
         self._deadline = None
         await self.drop()
         if isinstance(error, TimeoutError) or (late and isinstance(error, Exception)):
@@ -280,23 +277,19 @@ class AsyncConnection(_Kept):
 
     def _limit_to(self, limit: float) -> None:
         """Have the connection be closed when there is no answer in time; see `loops.within`."""
-        self._deadline = self._loop.time() + limit
-        self._spared = False
-        if self._timer is not None and self._timer.when() > self._deadline:
+        self._deadline = Deadline(self._loop.time() + limit, self._loop.time)
+        if self._timer is not None and self._timer.when() > self._deadline.at:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._due)
+            self._timer = self._loop.call_at(self._deadline.at, self._due)
 
     def _due(self) -> None:
         self._timer = None
         if self._deadline is None:
             return
-        now = self._loop.time()
-        if now - self._deadline > STILL and not self._spared:
-            self._spared, self._deadline = True, now + GRACE
-        if now < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._due)
+        if self._deadline.left() or self._deadline.put_off():
+            self._timer = self._loop.call_at(self._deadline.at, self._due)
         else:
             self._closing = self._loop.create_task(self.drop())  # what ends the reading
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core import threads
-from ...core.clock import GRACE, STILL, Clock
+from ...core.clock import Clock, Deadline
 from ...core.fork import park
 from ...core.threads import Event, Mutex
 from ...core.worker import begin
@@ -273,7 +273,7 @@ class ZooKeeperSession:
         Raises what kazoo calls the loss of the connection or the session, and NoAnswerError when
         there is no connection or no answer in ``limit`` seconds.
         """
-        end = self._clock() + limit
+        deadline = Deadline(self._clock() + limit, self._clock)
         if self.doubtful():
             self.cut()
         if not self._up.is_set():
@@ -282,30 +282,27 @@ class ZooKeeperSession:
                 raise self._no_connection(limit)
         told = Event()
         batch = self.send(requests, lambda _: told.set())
-        # Where the process stood still, kazoo's thread may have yet to read the answer.
-        if not told.wait(max(0.0, end - self._clock())) and not (
-            self._clock() - end > STILL and told.wait(GRACE)
-        ):
-            raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
+        while not told.wait(deadline.left()):
+            if not deadline.put_off():
+                raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
         return self._judged(batch, requests)
 
     async def aask(self, requests: Sequence[Any], limit: float) -> list[Any]:
         """Ask as `ask`, on the event loop."""
-        end = self._clock() + limit
+        deadline = Deadline(self._clock() + limit, self._clock)
         if self.doubtful():
             self.cut()
         if not self._up.is_set():
             self.open()
             while not self._settled.is_set() or self._over:
-                if self._clock() >= end or self._over:
+                if not deadline.left() or self._over:
                     raise self._no_connection(limit)
                 await asyncio.sleep(0.01)
         told = Event()
         batch = self.send(requests, lambda _: told.set())
-        if not await told.await_set(max(0.0, end - self._clock())) and not (
-            self._clock() - end > STILL and await told.await_set(GRACE)  # as above
-        ):
-            raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
+        while not await told.await_set(deadline.left()):
+            if not deadline.put_off():
+                raise NoAnswerError(f"no answer in {max(limit, 0):.1f} s")
         return self._judged(batch, requests)
 
     def _no_connection(self, limit: float) -> Exception:

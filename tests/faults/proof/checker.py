@@ -267,7 +267,7 @@ def _liveness(
             continue
         # Only its own waiting is looked at: who waited in vain, or long, while nobody was sure.
         begin, end = call.begin, call.end
-        # A candidate, who waits without end, sleeps in between while the store fails.
+        # A candidate waits without end, and pauses between attempts while the store fails.
         patience = bound + (RETRIES.longest if math.isinf(call.facts["wait"]) else 0.0)
         places = sure[bisect_right(sure, begin) : bisect_right(sure, end)]
         for before, after in zip([begin, *places], [*places, end], strict=True):
