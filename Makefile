@@ -20,7 +20,7 @@ RUN := .venv/bin/python
 # A process that crashes ends the run: what replaced it would begin with the same test.
 SIDE_BY_SIDE := -m pytest -n 6 --dist loadgroup --max-worker-restart 0
 # A test that hangs where no signal reaches it, and so no timeout of pytest's, shows where and ends.
-ENDS := -o faulthandler_timeout=450 -o faulthandler_exit_on_timeout=true
+ENDS := -o faulthandler_timeout=1000 -o faulthandler_exit_on_timeout=true
 # Their servers write to memory where it has room: a disk that stalls has clusters lose their leaders.
 ROOM := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "/dev/shm" }')
 TESTS = $(if $(ROOM),TMPDIR=$${TMPDIR:-$(ROOM)} )$(RUN) $(if $(COVERAGE),-m coverage run )$(SIDE_BY_SIDE) $(ENDS)

@@ -72,7 +72,6 @@ def pair(store: str) -> Iterator[tuple[DatabaseServer, DatabaseServer]]:
             yield primary, replica
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("store", SERVERS)
 def test_a_replica_takes_over(store: str, name: str) -> None:
     with (

@@ -121,10 +121,10 @@ def test_idle_sessions_ended_by_the_server_are_opened_again(
 
 def test_the_watchdog_tells_of_an_ended_session(own: Place, rows: str, name: str) -> None:
     lost = threading.Event()
-    lease = taken(name, rows, ttl=1.5)
+    lease = taken(name, rows, ttl=6)
     lease.on_lost(lambda _: lost.set())
     own.end_sessions()
-    assert lost.wait(1.5)
+    assert lost.wait(5), "a third of the ttl, and time to spare"
     assert lease.lost
 
 

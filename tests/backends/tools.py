@@ -267,7 +267,7 @@ def opened(gate: threading.Event) -> None:
     assert gate.wait(LIMIT)
 
 
-def soon(condition: Callable[[], bool], limit: float = 15.0) -> bool:
+def soon(condition: Callable[[], bool], limit: float = LIMIT) -> bool:
     """Wait until a condition holds; tell whether it does."""
     end = time.monotonic() + limit
     while not condition():

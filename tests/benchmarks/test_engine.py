@@ -6,13 +6,9 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from benchmarks.measures.engine import BASELINE, CYCLES
 
 from .test_harness import ROOT, run
-
-pytestmark = pytest.mark.timeout(300)  # it measures, beside whatever else runs
 
 
 def test_the_engine_is_measured_beside_an_older_one(tmp_path: Path) -> None:

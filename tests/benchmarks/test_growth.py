@@ -14,8 +14,6 @@ from benchmarks.measures.growth import STRIDE
 from tests.benchmarks.test_harness import ROOT, check_hand_overs, run
 from tests.servers import chosen
 
-pytestmark = pytest.mark.timeout(300)  # they measure, beside whatever else runs
-
 STORES = [store for store in ("sqlite", "redis") if store in chosen()]
 MEASURES = ("growth-waiters", "growth-keys", "growth-leases")
 

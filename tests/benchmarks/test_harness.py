@@ -17,8 +17,6 @@ from benchmarks.savers import ConcurrencySave, absent_savers, savers
 from benchmarks.targets import judge
 from tests.servers import DATABASES, chosen
 
-pytestmark = pytest.mark.timeout(300)  # they measure, beside whatever else runs
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -13,8 +13,6 @@ import pytest
 from benchmarks.plots import PlotError, draw, get_ready, load
 from tests.benchmarks.test_harness import run
 
-pytestmark = pytest.mark.timeout(300)  # the first plot of a machine looks at all of its fonts
-
 WHATS = ("cycles", "handoff", "growth")
 HOSTILE = (
     '</text><script>alert(1)</script>&amp;]]>"',

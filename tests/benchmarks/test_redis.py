@@ -18,8 +18,6 @@ from benchmarks.targets import judge
 from tests.benchmarks.test_harness import check_hand_overs, run
 from tests.conftest import REDIS
 
-pytestmark = pytest.mark.timeout(300)  # they measure, beside whatever else runs
-
 OURS = ["django-distlock", "django-distlock, no scripts"]
 BASELINES = {
     "redis": {"bare socket", "bare, redis-py connection", "bare, redis-py client", "bare push/pop"},

@@ -58,7 +58,6 @@ def begun(tasks: list[Any], board: Board, tag: str, worker: Worker) -> dict[str,
     return results
 
 
-@pytest.mark.timeout(240)
 def test_a_killed_worker(everywhere: list[Any], board: Board, tag: str, start: Start) -> None:
     """Its messages are delivered again, and take the locks that their first runs have left."""
     late = [each.late for each in everywhere]
@@ -79,7 +78,6 @@ def test_a_killed_worker(everywhere: list[Any], board: Board, tag: str, start: S
         wait_until_free(task, f"{tag}{number}")
 
 
-@pytest.mark.timeout(240)
 def test_a_message_delivered_twice_runs_once_at_a_time(
     everywhere: list[Any], board: Board, tag: str, start: Start
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tests.celery.app import app
 
-LIMIT = 30
+LIMIT = 60
 ROOT = "ignore:You're running the worker with superuser"  # where the tests do
 OLD = "ignore:Call to deprecated setex"  # by Celery's result backend, in redis-py 8
 PYTHON = [sys.executable, "-W", "error", "-W", ROOT, "-W", OLD]

@@ -28,7 +28,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._groups: list[int] = []
+        self._shells: list[subprocess.Popen[bytes]] = []
 
     def run(self, commands: str) -> str:
         """Run commands as in a terminal; return what they print."""
@@ -47,16 +47,17 @@ class Reader:
                 stderr=stderr,
                 start_new_session=True,
             )
-            self._groups.append(shell.pid)
-            code = shell.wait(100)
+            self._shells.append(shell)
+            code = shell.wait()
         assert code == 0, f"{commands}\n{out.read_text()}\n{err.read_text()}"
         return out.read_text()
 
     def end(self) -> None:
         """End what was left running in the background."""
-        for group in self._groups:
+        for shell in self._shells:
             with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
 
 
 def the_page(reader: Reader, command: str) -> str:

@@ -185,7 +185,6 @@ def test_a_grant_waits_for_replicas(
     play(runner, body)
 
 
-@pytest.mark.timeout(200)
 def test_a_distant_server_with_replicas_hands_over(
     runner: Runner, alone: Redis, opened: Opener, name: str, options: dict[str, Any]
 ) -> None:

@@ -42,7 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-LIMIT = 10.0  # seconds after which a test that waits gives up; nothing is measured by it
+LIMIT = 30.0  # seconds after which a test that waits gives up; nothing is measured by it
 
 
 class Down(Exception):
