@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-LIMIT = 60
+LIMIT = 20
 LONG = 60
 """Seconds; for what waits for the broker to deliver again, which it looks for every 10 s."""
 OPEN = 2 * LONG

@@ -228,7 +228,7 @@ def test_a_paused_server_is_waited_for_no_longer_than_told(
         try:
             with pytest.raises(LockBackendError, match="COMMAND_TIMEOUT"):
                 await actor.acquire(lock(f"{name}2", using=alias), wait=1.1)
-            assert asyncio.get_running_loop().time() - begun < 1.1 + 1.0
+            assert asyncio.get_running_loop().time() - begun < 5
         finally:
             alone.execute("CLIENT", "UNPAUSE")
         await actor.release(lease)

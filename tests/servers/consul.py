@@ -167,7 +167,8 @@ class Consul(Server):
             "bind_addr": self.host,
             "client_addr": self.host,
             "ports": ports,
-            "performance": {"raft_multiplier": 2},  # 1: a leader gives up after 0.5 busy seconds
+            # A leader of others gives up after half as many busy seconds.
+            "performance": {"raft_multiplier": 2 if self.expect == 1 else 4},
             # Else one that is killed for long comes back without a vote, and gets it after 10 s: if
             # the next one is killed before, there is no majority.
             "autopilot": {"cleanup_dead_servers": False},

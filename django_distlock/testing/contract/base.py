@@ -289,6 +289,10 @@ class ContractBase:
         backend = self.backend()
         return backend.max_ttl(ttl) + backend.grace
 
+    def waits_out(self, ttl: float) -> float:
+        """Return how long to wait for a lock whose holder crashed, on a busy machine."""
+        return self.ends_within(ttl) + self.handoff
+
     async def held_names(self, actor: Actor, runner: Runner) -> list[str]:
         """Return which locks of a test are held; one by one where the store shows no list."""
         backend = self.backend()

@@ -16,7 +16,7 @@ from ..base import ContractBase
 __all__ = ["Answers"]
 
 STILL = 1.3  # seconds; an attempt that may not wait has one for its answer
-SOON = 2.0  # seconds in which what could not be withdrawn at once is withdrawn
+SOON = 5.0  # seconds in which what could not be withdrawn at once is withdrawn
 
 
 class Answers(ContractBase):

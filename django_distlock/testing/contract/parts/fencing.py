@@ -36,7 +36,7 @@ class Fencing(ContractBase):
         name = runner.name()
         lock = self.lock(name)
         expired = await a.take(self.lock(name, ttl=self.short, renew=False))
-        forced = await b.take(lock, wait=self.ends_within(self.short))
+        forced = await b.take(lock, wait=self.waits_out(self.short))
         await a.force(self.backend(), name, forced.fencing_token)
         last = await a.take(lock)
         await a.release(last)

@@ -111,8 +111,11 @@ class Interruptions(ContractBase):
         with ThreadPoolExecutor(1) as other:
             while reached:
                 names.append(f"{prefix}{moment}")
-                guard: Guard[Any] = self.lock(names[-1], wait=WAIT)
-                lease = other.submit(guard.acquire).result() if what == "held" else None
+                guard: Guard[Any] = self.lock(names[-1])
+                lease = None
+                if what == "held":
+                    lease = other.submit(guard.acquire).result()
+                    guard = self.lock(names[-1], wait=WAIT)
                 if what == "several":
                     names.append(f"{names[-1]}-more")
                     guard = lock_all(*map(self.lock, names[-2:]))
@@ -294,7 +297,7 @@ class _SoftLimit(Exception):
 
 
 WAIT = 0.02
-"""Seconds that a block waits which is interrupted."""
+"""Seconds that a block waits for a held lock, until it is interrupted."""
 OURS = str(Path(__file__).parents[3])
 TESTING = str(Path(__file__).parents[2])
 LATER = 2e-5

@@ -144,7 +144,7 @@ class Leftovers(ContractBase):
         with failing(backend, "release", of=name, times=1, conflict=True):
             with tap(backend, "pause", before=stop), pytest.raises(Stop):
                 await a.release(lease)
-            await self.nobody_holds(a, name, within=2.0)
+            await self.nobody_holds(a, name, within=5.0)
         await self._free(runner, name)
 
     async def test_a_cancelled_wait(self, tasks: AsyncRunner) -> None:

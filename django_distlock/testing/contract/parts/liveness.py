@@ -32,7 +32,7 @@ class Liveness(ContractBase):
         name = runner.name()
         lock = self.lock(name)
         lease = await a.take(self.lock(name, ttl=self.brief, renew=False))
-        theirs = await b.take(lock, wait=self.ends_within(self.brief))
+        theirs = await b.take(lock, wait=self.waits_out(self.brief))
         assert lease.lost
         await b.release(theirs)
 

@@ -19,7 +19,7 @@ class MinHold(ContractBase):
 
     async def _free_after(self, actor: Actor, name: str, begun: float) -> None:
         """Fail unless a waiter gets the lock after ``self.brief`` seconds, and not before."""
-        lease = await actor.take(self.lock(name), wait=self.ends_within(2 * self.brief) + 5)
+        lease = await actor.take(self.lock(name), wait=self.waits_out(2 * self.brief))
         assert time.monotonic() - begun >= self.brief
         await actor.release(lease)
 

@@ -134,7 +134,7 @@ class Ownership(ContractBase):
         lock = self.lock(name)
         brief = self.lock(name, ttl=self.short, renew=False)
         late = await a.take(brief)
-        lease = await b.take(lock, wait=self.ends_within(self.short))
+        lease = await b.take(lock, wait=self.waits_out(self.short))
         assert late.remaining() == 0
         for call in (a.renew(late), a.renew(late, 20), a.do(late.check), a.release(late)):
             with pytest.raises(LeaseLostError):

@@ -168,7 +168,7 @@ class Reentry(ContractBase):
         lock = self.lock(name, ttl=self.short, renew=False)
         late = await a.take(lock)
         await asyncio.sleep(late.remaining() + 0.01)
-        lease = await a.take(self.lock(name), wait=self.ends_within(self.short))
+        lease = await a.take(self.lock(name), wait=self.waits_out(self.short))
         assert late.lost
         self.newer(lease, than=late)
         await a.release(lease)

@@ -115,9 +115,7 @@ class Visible(ContractBase):
         for name in [runner.name(str(number)) for number in range(0, 30, 2)]:
             await a.release(leases.pop(name))
         await a.renew(leases[runner.name("1")], self.short)
-        await b.release(
-            await b.take(self.lock(runner.name("1")), wait=self.ends_within(self.short))
-        )
+        await b.release(await b.take(self.lock(runner.name("1")), wait=self.waits_out(self.short)))
         leases.pop(runner.name("1"))
         assert await self._names(b, self.backend(), runner.prefix) == sorted(leases)
         for lease in leases.values():
@@ -199,7 +197,7 @@ class Visible(ContractBase):
                 mock.patch.object(time, "time_ns", lambda skew=skew: now_ns() + skew * 10**9),
             ):
                 assert await b.is_refused(held)
-                theirs = await b.take(brief, wait=self.ends_within(self.short))
+                theirs = await b.take(brief, wait=self.waits_out(self.short))
                 assert late.lost
                 self.newer(theirs, than=late)
                 await b.release(theirs)
