@@ -41,6 +41,7 @@ __all__ = [
     "TaskActor",
     "ThreadActor",
     "eventually",
+    "is_late",
     "until",
 ]
 
@@ -56,6 +57,11 @@ STEP = 0.01
 
 class Cancelled(Exception):
     """What an actor was doing was cancelled by `TaskActor.cancel`."""
+
+
+def is_late(error: LockBackendError) -> bool:
+    """Return whether a store failed because it did not answer in time, as on a busy machine."""
+    return isinstance(error, StoreUnavailableError) or LATE.search(str(error)) is not None
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], within: float) -> T:
@@ -122,7 +128,7 @@ class Actor(ABC):
             try:
                 got = await self.acquire(guard, wait=wait)
             except LockBackendError as error:
-                if not isinstance(error, StoreUnavailableError) and LATE.search(str(error)) is None:
+                if not is_late(error):
                     raise
                 Actor._failed_at = time.monotonic()
                 if time.monotonic() > end:
