@@ -66,7 +66,7 @@ def limited(backend: BaseLockBackend, name: str, limit: int) -> Claim:
     return claim(backend, name)._replace(limit=limit, note=HolderInfo(limit=limit).dumps())
 
 
-def granted(backend: BaseLockBackend, claim: Claim, limit: float = 1.0) -> int:
+def granted(backend: BaseLockBackend, claim: Claim, limit: float = 5.0) -> int:
     """Take what must be there to be had, and return the token."""
     answer = backend.try_acquire(claim, limit)
     assert isinstance(answer, Grant), answer
@@ -75,7 +75,7 @@ def granted(backend: BaseLockBackend, claim: Claim, limit: float = 1.0) -> int:
 
 def slot(backend: BaseLockBackend, mine: Claim) -> int:
     """Take a slot that must be there to be had, and return it."""
-    answer = backend.try_acquire(mine, 1.0)
+    answer = backend.try_acquire(mine, 5.0)
     assert isinstance(answer, Grant), answer
     assert answer.slot is not None
     return answer.slot

@@ -261,7 +261,7 @@ def test_a_dry_pool_is_not_waited_for(store: str, name: str) -> None:
         started = time.monotonic()
 
         def take() -> bool:
-            with lock(name, using="odd", wait=0):
+            with lock(name, using="odd", wait=5):
                 return True
 
         assert elsewhere(take)

@@ -12,10 +12,16 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PATIENCE = 4.0  # seconds
 BOUND = re.compile(
-    r"assert (?!not ).*(?:time\.monotonic\(\) - \w+ <=? |\.wait\()(\d+(?:\.\d+)?)\)?(?:, \".*)?$",
+    r"assert (?!not ).*(?:time\.monotonic\(\) - \w+ <=? |\.wait\(|(?:soon|eventually)\(.*, )"
+    r"(\d+(?:\.\d+)?)\)?(?:, \".*)?$",
     re.MULTILINE,
 )
-HASTY = ("0.3 <= time.monotonic() - began < 2.5", 'told.wait(2), "it is dead"', "told.wait(2)")
+HASTY = (
+    "0.3 <= time.monotonic() - began < 2.5",
+    'told.wait(2), "it is dead"',
+    "told.wait(2)",
+    "eventually(lambda: told, 2)",
+)
 
 
 def hasty(text: str) -> list[str]:

@@ -277,7 +277,7 @@ def test_the_end_of_the_loop_waits_for_the_call_under_way() -> None:
         backend.release = released  # type: ignore[method-assign]
         task = asyncio.run(main())
         assert task.cancelled()
-        assert eventually(lambda: not backend.holds("n"), 1.0), "granted after it was released"
+        assert eventually(lambda: not backend.holds("n")), "granted after it was released"
 
 
 def test_a_coroutine_that_is_thrown_away_closes_its_flow() -> None:

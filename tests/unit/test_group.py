@@ -269,7 +269,7 @@ def test_however_often_it_is_interrupted_none_is_kept(
     with pytest.raises(end):
         go_on()
     assert len(interrupted) == times - 1
-    assert eventually(lambda: [name for name in "abc" if backend.holds(name)] == [other.name], 1.0)
+    assert eventually(lambda: [name for name in "abc" if backend.holds(name)] == [other.name])
 
 
 def test_a_flow_that_is_dropped_keeps_none(backend: UnitBackend) -> None:
@@ -279,7 +279,7 @@ def test_a_flow_that_is_dropped_keeps_none(backend: UnitBackend) -> None:
     while not (isinstance(step, Call) and step.verb == "pause"):
         step = flow.send(step.do())
     flow.close()
-    assert eventually(lambda: [name for name in "abc" if backend.holds(name)] == [other.name], 1.0)
+    assert eventually(lambda: [name for name in "abc" if backend.holds(name)] == [other.name])
 
 
 def test_a_lease_that_ran_out_while_waiting_for_the_last_is_no_success(

@@ -62,7 +62,7 @@ def test_an_interruption_while_a_block_is_entered_leaves_nothing(backend: UnitBa
         mine.__enter__()
     left = innermost(mine)
     assert left is None, "the lease stays entered"
-    assert eventually(lambda: not backend.holds("a"), 2.0)
+    assert eventually(lambda: not backend.holds("a"))
 
 
 def test_an_interruption_before_a_block_is_entered_spares_the_one_around_it(

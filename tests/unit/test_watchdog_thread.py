@@ -80,7 +80,7 @@ def test_the_thread_ends_when_what_is_due_in_an_hour_was_released(backend: UnitB
     time.sleep(0.2)
     assert dog._thread is thread, "one is still watched"
     holds.pop()  # dropped, not released
-    assert eventually(lambda: dog._thread is None, 3.0)
+    assert eventually(lambda: dog._thread is None)
     assert eventually(lambda: not thread.is_alive())
     again = make_hold(backend, "d", ttl=0.1, renewing=False)
     dog.watch(again)
@@ -231,7 +231,7 @@ def test_an_idle_worker_keeps_nothing_alive(backend: UnitBackend) -> None:
         worker.submit(partial(lambda _: done.set(), local))
         assert done.wait(LIMIT)
         del local
-        assert eventually(lambda: seen() is None, 0.5), "kept until the next job"
+        assert eventually(lambda: seen() is None), "kept until the next job"
         assert worker._thread is not None, "the thread has ended, so nothing was shown"
 
 
@@ -327,7 +327,7 @@ def test_an_abandoned_claim_is_released_as_soon_as_the_store_is_back(
     backend.try_acquire(claim, 1.0)
     backend.before["release"] += [error] * 3
     abandon(backend, claim, backend.place())
-    assert eventually(lambda: not backend.holds("a"), 3.0)
+    assert eventually(lambda: not backend.holds("a"))
     assert backend.count("release") == 4
 
 

@@ -130,7 +130,7 @@ def test_a_response_that_nobody_closes_is_left_to_the_ttl(streams: Streams) -> N
     response = streams.respond(ttl=0.3)
     del response
     gc.collect()
-    assert eventually(lambda: not streams.backend.holds("a"), 3)
+    assert eventually(lambda: not streams.backend.holds("a"))
 
 
 # -- lost ----------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_closed_on_the_loops_own_thread(streams: Streams) -> None:
     async def main() -> None:
         response = await streams.aview()(RequestFactory().get("/"))
         response.close()
-        assert eventually(lambda: not streams.backend.holds("a"), 3)
+        assert eventually(lambda: not streams.backend.holds("a"))
 
     asyncio.run(main())
 
@@ -305,6 +305,6 @@ def test_a_reader_that_is_dropped_in_the_middle_of_a_piece(streams: Streams) -> 
         reading.send(None)
         assert streams.backend.holds("a")
         reading.close()
-        assert eventually(lambda: not streams.backend.holds("a"), 3)
+        assert eventually(lambda: not streams.backend.holds("a"))
 
     asyncio.run(main())
