@@ -98,7 +98,7 @@ def _panel(axes: Axes, panel: Panel, rows: list[Row]) -> None:
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     if len(panel.lines) > 1:
-        axes.legend(frameon=False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
 
 
 def _spread(row: Row) -> list[float]:

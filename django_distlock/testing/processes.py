@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from .. import exceptions
 from .contention import Contention, SeenGrant
 from .counting import Round, Task
 from .nursery import Nursery
+from .runners import BUSY, is_late
 
 __all__ = ["Process", "ProcessEnded"]
 
@@ -93,9 +95,20 @@ class Process:
         return answer
 
     async def acquire(self, name: str, *, wait: float = 0, **options: Any) -> int | None:
-        """Acquire in the process; return the token, or None when it was not obtained."""
-        token: int | None = await self.ask("acquire", name=name, wait=wait, options=options)
-        return token
+        """Acquire in the process; return the token, or None when it was not obtained.
+
+        A server that is busy may have to be asked again.
+        """
+        token: int | None
+        end = time.monotonic() + BUSY
+        while True:
+            try:
+                token = await self.ask("acquire", name=name, wait=wait, options=options)
+            except exceptions.LockBackendError as error:
+                if not is_late(error) or time.monotonic() > end:
+                    raise
+            else:
+                return token
 
     async def release(self, name: str) -> None:
         """Release in the process."""

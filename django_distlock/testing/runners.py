@@ -49,7 +49,7 @@ T = TypeVar("T")
 Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
 
 PATIENCE = 30.0  # seconds after which an actor that does not end is a failure
-LATE = re.compile(r"COMMAND_TIMEOUT|[Nn]o (answer|connection)|did not answer")
+LATE = re.compile(r"COMMAND_TIMEOUT|[Nn]o (answer|connection)|did not answer|took longer to answer")
 """What a store says that did not answer in time."""
 BUSY = 20.0  # seconds for which a server that answers late is asked again
 STEP = 0.01

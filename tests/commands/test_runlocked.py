@@ -344,11 +344,11 @@ def test_a_stopped_command_is_ended_too(name: str) -> None:
 
 
 def test_the_lock_is_renewed_as_long_as_the_command_runs(name: str) -> None:
-    arguments = ("runlocked", name, "--using", STORE, "--ttl", "0.6")
+    arguments = ("runlocked", name, "--using", STORE, "--ttl", "3")
     with started(*arguments, "--", "sh", "-c", "echo begun; read x; echo end") as running:
         assert line(running) == "begun"
         with suppress(subprocess.TimeoutExpired):
-            running.wait(1.5)
+            running.wait(4)
         assert is_held(name)
         assert end(running, "\n") == (0, "end\n", "")
 
