@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..bench import Row
-from .look import COLOURS, MARKERS, Axes, Figure, Point, draw_line, label_axes, points_of
+from .look import BESIDE, COLOURS, MARKERS, Axes, Figure, Point, draw_line, label_axes, points_of
 from .values import number, quartiles
 
 __all__ = ["draw_growth"]
@@ -98,7 +98,7 @@ def _panel(axes: Axes, panel: Panel, rows: list[Row]) -> None:
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     if len(panel.lines) > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
+        axes.legend(**BESIDE)
 
 
 def _spread(row: Row) -> list[float]:

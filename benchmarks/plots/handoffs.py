@@ -7,6 +7,7 @@ from typing import Any
 
 from ..bench import Row
 from .look import (
+    BESIDE,
     COLOURS,
     DASHES,
     MARKERS,
@@ -39,7 +40,7 @@ def draw_handoffs(rows: list[Row]) -> Figure | None:
             _panel(axes, group, part)
         panels[0].set_ylabel("milliseconds (lower is faster)")
         drawn = panels[0].get_legend_handles_labels()
-        panels[1].legend(*drawn, loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
+        panels[1].legend(*drawn, **BESIDE)
     return figure
 
 

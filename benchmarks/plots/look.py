@@ -10,6 +10,7 @@ from ..bench import Row
 from .values import number, said
 
 __all__ = [
+    "BESIDE",
     "COLOURS",
     "DASHES",
     "MARKERS",
@@ -42,6 +43,9 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "django-distlock",
     "svg.fonttype": "none",
 }
+
+# Where a legend stands: matplotlib would search for a place among many points, and be slow.
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False}
 
 STEPS = (1.0, 2.0, 5.0)  # of an axis of powers
 

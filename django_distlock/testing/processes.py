@@ -18,7 +18,7 @@ from .. import exceptions
 from .contention import Contention, SeenGrant
 from .counting import Round, Task
 from .nursery import Nursery
-from .runners import BUSY, is_late
+from .runners import BUSY, ask_again
 
 __all__ = ["Process", "ProcessEnded"]
 
@@ -99,16 +99,11 @@ class Process:
 
         A server that is busy may have to be asked again.
         """
-        token: int | None
-        end = time.monotonic() + BUSY
-        while True:
-            try:
-                token = await self.ask("acquire", name=name, wait=wait, options=options)
-            except exceptions.LockBackendError as error:
-                if not is_late(error) or time.monotonic() > end:
-                    raise
-            else:
-                return token
+        token: int | None = await ask_again(
+            lambda: self.ask("acquire", name=name, wait=wait, options=options),
+            time.monotonic() + BUSY,
+        )
+        return token
 
     async def release(self, name: str) -> None:
         """Release in the process."""

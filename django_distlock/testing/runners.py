@@ -40,6 +40,7 @@ __all__ = [
     "SyncRunner",
     "TaskActor",
     "ThreadActor",
+    "ask_again",
     "eventually",
     "is_late",
     "until",
@@ -48,7 +49,7 @@ __all__ = [
 T = TypeVar("T")
 Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
 
-PATIENCE = 30.0  # seconds after which an actor that does not end is a failure
+PATIENCE = 10.0  # seconds after which an actor that does not end is a failure
 LATE = re.compile(r"COMMAND_TIMEOUT|[Nn]o (answer|connection)|did not answer|took longer to answer")
 """What a store says that did not answer in time."""
 BUSY = 20.0  # seconds for which a server that answers late is asked again
@@ -62,6 +63,19 @@ class Cancelled(Exception):
 def is_late(error: LockBackendError) -> bool:
     """Return whether a store failed because it did not answer in time, as on a busy machine."""
     return isinstance(error, StoreUnavailableError) or LATE.search(str(error)) is not None
+
+
+async def ask_again(ask: Callable[[], Awaitable[T]], end: float) -> T:
+    """Ask a server that is busy until it answers; raise its error when ``end`` is over."""
+    while True:
+        try:
+            return await ask()
+        except LockBackendError as error:
+            if not is_late(error):
+                raise
+            Actor._failed_at = time.monotonic()
+            if time.monotonic() > end:
+                raise
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], within: float) -> T:
@@ -125,19 +139,11 @@ class Actor(ABC):
         """
         end = time.monotonic() + BUSY
         while True:
-            try:
-                got = await self.acquire(guard, wait=wait)
-            except LockBackendError as error:
-                if not is_late(error):
-                    raise
-                Actor._failed_at = time.monotonic()
-                if time.monotonic() > end:
-                    raise
-            else:
-                failed = time.monotonic() - Actor._failed_at < BUSY
-                if got is not None or not (free and failed) or time.monotonic() > end:
-                    return got
-                await asyncio.sleep(STEP)
+            got = await ask_again(lambda: self.acquire(guard, wait=wait), end)
+            failed = time.monotonic() - Actor._failed_at < BUSY
+            if got is not None or not (free and failed) or time.monotonic() > end:
+                return got
+            await asyncio.sleep(STEP)
 
     async def release(self, lease: Lease) -> None:
         """Call ``release``."""

@@ -112,7 +112,7 @@ def test_a_forced_release_spares_the_other_locks_of_the_session(
         info = locks["other"].force_release(name, fencing_token=forced.fencing_token)
         assert info.fencing_token == forced.fencing_token
         theirs = taken(name, "other", wait=0)
-        assert told.wait(30)
+        assert told.wait(5)
         spared.check()
         spared.renew()
         for call in (forced.check, forced.renew, forced.release):
@@ -136,7 +136,7 @@ def test_a_session_that_is_ended_is_told_without_a_renewal(
     with advisory_alias("other", store):
         other = advisory("other")
         other._look(lambda looker: other.dialect.end(looker, session.number))
-    assert all(event.wait(30) for event in told)
+    assert all(event.wait(5) for event in told)
     taken(f"{name}0", alias, wait=5).release()
 
 

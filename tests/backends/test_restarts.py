@@ -24,7 +24,7 @@ def test_killed_while_waiting(own: Place, name: str) -> None:
         return lock(name, using="own", wait=LIMIT).acquire()
 
     waiter = Elsewhere(wait).start()
-    assert asked.wait(30)
+    assert asked.wait(5)
     time.sleep(0.2)
     own.server.kill()
     with pytest.raises(LockBackendError, match="Look at the database server") as info:
@@ -61,7 +61,7 @@ def test_killed_while_holding_and_gone_for_too_long(own: Place, name: str) -> No
     lease = taken(name, ttl=0.6)
     with loss_told() as told:
         own.server.kill()
-        assert told.wait(30)
+        assert told.wait(5)
     assert lease.lost
     with pytest.raises(LeaseLostError):
         lease.release()

@@ -267,8 +267,11 @@ def opened(gate: threading.Event) -> None:
     assert gate.wait(LIMIT)
 
 
-def soon(condition: Callable[[], bool], limit: float = LIMIT) -> bool:
-    """Wait until a condition holds; tell whether it does."""
+def soon(condition: Callable[[], bool], limit: float = 15.0) -> bool:
+    """Wait until a condition holds; tell whether it does.
+
+    Not for as long as the default ttl, after which what was not freed would seem to be.
+    """
     end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:

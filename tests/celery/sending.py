@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["LIMIT", "send"]
 
-LIMIT = 60
+LIMIT = 30
 """Seconds; longer than a task waits for the board, so that its own error is the first."""
 
 

@@ -12,7 +12,7 @@ __all__ = ["LIMIT", "Ask", "Open", "get"]
 Ask = Callable[[Http, Request, float], Answer]
 Open = Callable[..., Http]
 
-LIMIT = 20.0
+LIMIT = 10.0
 
 
 def get(path: str = "/", **more: Any) -> Request:

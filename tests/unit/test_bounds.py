@@ -12,7 +12,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PATIENCE = 4.0  # seconds
 BOUND = re.compile(
-    r"assert (?!not ).*(?:time\.monotonic\(\) - \w+ <=? |\.wait\(|(?:soon|eventually)\(.*, )"
+    r"assert (?:.*time\.monotonic\(\) - \w+ <=? |(?!not ).*(?:\.wait\(|(?:soon|eventually)\(.*, ))"
     r"(\d+(?:\.\d+)?)\)?(?:, \".*)?$",
     re.MULTILINE,
 )

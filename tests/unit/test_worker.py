@@ -126,7 +126,7 @@ def test_a_job_that_wants_to_end_the_process_does_not_end_it(error: type[BaseExc
     worker.submit(partial(leave, error))
     done = threading.Event()
     worker.submit(done.set)
-    assert done.wait(30), "the worker is dead"
+    assert done.wait(LIMIT), "the worker is dead"
     worker.close()
 
 

@@ -124,10 +124,10 @@ class Exclusion(ContractBase):
                 asking = actor.begin(lock, wait=0)
                 asked.append(asking)
             answers = await asyncio.gather(*asked, return_exceptions=True)
-            leases, late = [], 0
+            leases, late = [], False
             for actor, answer in zip(actors, answers, strict=True):
                 if isinstance(answer, LockBackendError) and is_late(answer):
-                    late += 1  # it may have been granted, and is given back
+                    late = True  # it may have been granted, and is given back
                 elif isinstance(answer, BaseException):
                     raise answer
                 elif answer:
