@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from django.core.checks import CheckMessage
 
@@ -20,15 +20,9 @@ from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ..exceptions import InvalidLockBackendError, LockNotHeldError, UnsupportedOperationError
 from ..signals import Tell, heard, lock_force_released
 from ..transactions import Ask, is_pending, sweep
+from .options import positive
 
 __all__ = ["BaseLockBackend"]
-
-
-def positive(value: Any) -> float:
-    """Judge an option that is a positive number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ValueError(f"a positive number of seconds is expected, not {value!r}")
-    return float(value)
 
 
 class BaseLockBackend(Calls):

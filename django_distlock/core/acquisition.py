@@ -88,6 +88,7 @@ class Acquisition:
     __slots__ = (
         "_backend",
         "_claim",
+        "_hold",
         "_left",
         "_lock",
         "_max_hold",
@@ -111,6 +112,7 @@ class Acquisition:
         if callable(name) or "{" in name:
             name = lock._plain_name()
         self._lock = lock
+        self._hold: Hold | None = None  # of the lease, which the caller does not have yet
         self._backend = backend = locks[lock.using]
         self._patience = patience = lock._patience(wait, backend.conf)
         if left is UNSET:
@@ -214,7 +216,7 @@ class Acquisition:
                     return lease
                 first = Attempt(self._started, answer)
             except GeneratorExit:
-                abandon(backend, claim, self._place)  # no event loop drives us any more
+                self._abandon()  # no event loop drives us any more
                 raise
             except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
                 first = Attempt(self._started, error=error)
@@ -228,7 +230,19 @@ class Acquisition:
         """Have what was granted released in the background, if the flow was not yet told of it."""
         if first is not None and not first.taken:
             first.error = None  # it refers to the frame that has ``first``
-            abandon(self._backend, self._claim, self._place)
+            self._abandon()
+        else:
+            self._forget()
+
+    def _abandon(self) -> None:
+        """Release in the background what the store may have granted."""
+        self._forget()
+        abandon(self._backend, self._claim, self._place)
+
+    def _forget(self) -> None:
+        """End a lease that no caller was given, or it would be said to be dropped by its holder."""
+        if self._hold is not None:
+            self._hold.move(State.ACTIVE, State.RELEASED)
 
     def _is_plain(self) -> bool:
         """Return whether the store is asked first, whatever comes of it; and begin to."""
@@ -294,7 +308,7 @@ class Acquisition:
                 if answer.repeated:
                     lease._hold.note_unanswered(claim.ttl, backend.clock())
         except BaseException:
-            abandon(backend, claim, self._place)  # interrupted, and granted already
+            self._abandon()  # interrupted, and granted already
             raise
         if lease is None:
             refusal = cast("Refusal", answer)
@@ -319,9 +333,8 @@ class Acquisition:
     def _leased(self, granted: Grant | Granted, deadline: float) -> Lease:
         """Return the lease of a grant, which is watched from here on."""
         backend, lock = self._backend, self._lock
-        hold = None
         try:
-            hold = Hold(
+            self._hold = hold = Hold(
                 backend,
                 self._claim,
                 granted,
@@ -337,8 +350,7 @@ class Acquisition:
             watchdog.watch(hold)
             logger.debug("Acquired lock %.200r of alias %r", self._claim.name, lock.using)
         except BaseException:
-            if hold is not None:
-                hold.move(State.ACTIVE, State.RELEASED)
+            self._forget()
             raise
         return lease
 

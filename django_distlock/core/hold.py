@@ -170,10 +170,10 @@ class Hold:
         with self.mutex:
             if self.state is not before:
                 return False
+            if to is not State.RELEASING:
+                self._leave_registers()  # first: it is done again if it is interrupted
             self.reason = reason
             self.state = to
-        if to is not State.RELEASING:
-            self._leave_registers()
         return True
 
     def _leave_registers(self) -> None:

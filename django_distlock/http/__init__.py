@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from ..exceptions import InvalidLockBackendError
 from .clients import Full, Http
+from .locations import TLS_SPEC, endpoints_of, tls_of
 from .messages import Answer, Endpoint, HttpError, Request, parse_endpoint
 from .steps import Ask, Open, Read
 from .streams import AsyncStream, Stream
 
 __all__ = [
+    "TLS_SPEC",
     "Answer",
     "Ask",
     "AsyncStream",
@@ -24,8 +26,10 @@ __all__ = [
     "Read",
     "Request",
     "Stream",
+    "endpoints_of",
     "parse_endpoint",
     "require_httptools",
+    "tls_of",
 ]
 
 

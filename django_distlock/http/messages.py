@@ -36,9 +36,12 @@ class Endpoint:
 def parse_endpoint(url: object, port: int) -> Endpoint:
     """Return the endpoint of ``http://host:port`` or https, ``port`` being the usual one.
 
-    Raises ValueError for anything else: a path, a user, a query.
+    Raises ValueError for anything else: a path, a query; a user, whose password it does not show.
     """
-    wrong = ValueError(f"an address as 'http://127.0.0.1:{port}' is expected, not {url!r}")
+    shown = repr(url)
+    if "@" in shown:
+        shown = "one with a user or a secret, for which there are OPTIONS"
+    wrong = ValueError(f"an address as 'http://127.0.0.1:{port}' is expected, not {shown}")
     if not isinstance(url, str):
         raise wrong
     try:

@@ -29,7 +29,7 @@ def made(location: Any = None, **options: Any) -> ConsulBackend:
         ([], "URL of a Consul agent"),
         ("localhost:8500", "http://127.0.0.1:8500"),
         ("redis://localhost", "http://127.0.0.1:8500"),
-        ("http://user:secret@localhost", "OPTIONS['TOKEN']"),
+        ("http://user:secret@localhost", "for which there are OPTIONS"),
         ("http://localhost/v1", "http://127.0.0.1:8500"),
         (["http://a", "http://a:8500"], "twice"),
     ],

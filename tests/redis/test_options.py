@@ -13,8 +13,8 @@ from tests.backends.tools import lock_alias
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"SCRIPTING": 1}, "SCRIPTING"),
-    ({"WAIT_REPLICAS": -1}, "number of replicas"),
-    ({"WAIT_REPLICAS": True}, "number of replicas"),
+    ({"WAIT_REPLICAS": -1}, "a whole number from 0 to 100"),
+    ({"WAIT_REPLICAS": True}, "a whole number from 0 to 100"),
     ({"SENTINELS": []}, "list of"),
     ({"SENTINELS": ["host"]}, "list of"),
     ({"SENTINELS": [("host", "1")]}, "list of"),

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from django_distlock.backends.base import BaseLockBackend, positive
+from django_distlock.backends.base import BaseLockBackend
+from django_distlock.backends.options import positive
 from django_distlock.conf import DEFAULTS, IN_TRANSACTION, AliasConf, parse, parse_options
 from django_distlock.exceptions import InvalidLockBackendError
 

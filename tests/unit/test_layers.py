@@ -28,6 +28,7 @@ LAYERS: list[set[str]] = [
     {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},
     {"core.registry", "core.members"},
     {"core.calls", "conf", "transactions", "core.cleaning", "fencing.fields"},
+    {"backends.options"},
     {"http"},
     {"backends", "backends.base"},
     {"backends.flows"},
@@ -120,7 +121,9 @@ OURS = [each for each in ALL if each.imported.startswith(".") and each not in KE
 def store(module: str) -> str | None:
     """Return the store that a module belongs to, if any."""
     parts = module.split(".")
-    of_one = parts[0] == "backends" and len(parts) > 1 and parts[1] not in ("base", "flows")
+    of_one = (
+        parts[0] == "backends" and len(parts) > 1 and parts[1] not in ("base", "flows", "options")
+    )
     return parts[1] if of_one else None
 
 

@@ -14,11 +14,11 @@ from ...core.names import unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, moment, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
+from ..options import whole_number
 from ..row.pool import SessionPool
 from ..row.session import Row
 from ..row.sessions import MOST, InSessions
 from ..table.errors import state_of
-from ..table.options import whole_number
 from . import checks
 from .dialect import AdvisoryDialect
 from .holders import Holders

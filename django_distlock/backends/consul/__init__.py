@@ -14,7 +14,15 @@ from ...conf import AliasConf, OptionSpec
 from ...core.flow import MIN_ATTEMPT_TIMEOUT, Flow
 from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import UnsupportedOperationError
-from ...http import Ask, Http, HttpError, Request, require_httptools
+from ...http import (
+    Ask,
+    Http,
+    HttpError,
+    Request,
+    endpoints_of,
+    require_httptools,
+    tls_of,
+)
 from ..flows import FlowBackend
 from . import checks, errors, inspect, options
 from .algorithm import ConsulAlgorithm
@@ -65,14 +73,15 @@ class ConsulBackend(FlowBackend):
         # Longer than a server without a leader keeps a request before it says so, 7 s.
         self.command_timeout = self.opts.get("COMMAND_TIMEOUT", 10.0)
         self._lock_delay: float = self.opts.get("LOCK_DELAY", options.LOCK_DELAY)
-        endpoints = options.endpoints_of(alias, conf.location)
+        location = options.DEFAULT_URL if conf.location is None else conf.location
+        endpoints = endpoints_of(alias, location, options.PORT, "a Consul agent")
         self._shown = ", ".join(map(str, endpoints))
         self._several = len(endpoints) > 1
         token = self.opts.get("TOKEN")
         self._http = Http(
             endpoints,
             headers={"X-Consul-Token": token} if token else {},
-            tls=options.tls_of(alias, self.opts, endpoints),
+            tls=tls_of(alias, self.opts, endpoints),
         )
         self._folder = folder(self.opts.get("ROOT", "distlock"), conf.prefix)
         self._api = Api(self.opts.get("DATACENTER", ""))

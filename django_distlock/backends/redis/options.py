@@ -7,26 +7,9 @@ from typing import Any, Final
 
 from ...conf import OptionSpec
 from ...exceptions import InvalidLockBackendError
+from ..options import mapping, true_or_false, whole_number
 
 __all__ = ["CONNECTION", "SPEC", "check_together"]
-
-
-def _true_or_false(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"True or False is expected, not {value!r}")
-    return value
-
-
-def _replicas(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        raise ValueError(f"a number of replicas from 0 to 100 is expected, not {value!r}")
-    return value
-
-
-def _connections(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 10_000:
-        raise ValueError(f"a number of connections from 2 to 10000 is expected, not {value!r}")
-    return value
 
 
 def _sentinels(value: Any) -> list[tuple[str, int]]:
@@ -44,22 +27,16 @@ def _sentinels(value: Any) -> list[tuple[str, int]]:
     return hosts
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"a dict is expected, not {value!r}")
-    return dict(value)
-
-
-CONNECTION: Final[OptionSpec] = {"CONNECTION": _mapping}
+CONNECTION: Final[OptionSpec] = {"CONNECTION": mapping}
 
 SPEC: Final[OptionSpec] = {
     **CONNECTION,
-    "SCRIPTING": _true_or_false,
-    "WAIT_REPLICAS": _replicas,
-    "CLUSTER": _true_or_false,
-    "MAX_CONNECTIONS": _connections,
+    "SCRIPTING": true_or_false,
+    "WAIT_REPLICAS": whole_number(0, 100),
+    "CLUSTER": true_or_false,
+    "MAX_CONNECTIONS": whole_number(2, 10_000),
     "SENTINELS": _sentinels,
-    "SENTINEL_KWARGS": _mapping,
+    "SENTINEL_KWARGS": mapping,
 }
 
 

@@ -14,7 +14,8 @@ from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.names import key_of
 from ...core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from ...exceptions import InvalidLockBackendError
-from ..base import BaseLockBackend, positive
+from ..base import BaseLockBackend
+from ..options import positive
 from ..redis.checks import check_ignored
 from ..redis.location import PROTOCOL, locate_all, require_redis
 from ..redis.options import CONNECTION

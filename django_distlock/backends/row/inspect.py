@@ -14,8 +14,8 @@ from ...core.names import unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, moment, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
+from ..options import whole_number
 from ..table import errors
-from ..table.options import whole_number
 from . import checks
 from .dialect import RowDialect
 from .mariadb import RowMariaDB

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...conf import OptionSpec
 from ...exceptions import InvalidLockBackendError
+from ..options import one_of, true_or_false, whole_number
 
-__all__ = ["QUEUE_CONNECTIONS", "SPEC", "check_schema", "is_durable", "queues", "whole_number"]
+__all__ = ["QUEUE_CONNECTIONS", "SPEC", "check_schema", "is_durable", "queues"]
 
 QUEUE_CONNECTIONS: Final = 4
 
@@ -25,35 +26,6 @@ _INSTEAD = {
 }
 
 
-def _waiting(value: Any) -> str:
-    if value not in ("queue", "poll"):
-        raise ValueError(f"'queue' or 'poll' is expected, not {value!r}")
-    return str(value)
-
-
-def whole_number(least: int, most: int) -> Callable[[Any], int]:
-    """Return what judges a whole number in this range."""
-
-    def judge(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"a whole number from {least} to {most} is expected, not {value!r}")
-        return value
-
-    return judge
-
-
-def _whose_sql(value: Any) -> str:
-    if value not in ("auto", "portable"):
-        raise ValueError(f"'auto' or 'portable' is expected, not {value!r}")
-    return str(value)
-
-
-def _true_or_false(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"True or False is expected, not {value!r}")
-    return value
-
-
 def _schema(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
@@ -64,9 +36,9 @@ def _schema(value: Any) -> str:
 
 SPEC: Final[OptionSpec] = {
     "SCHEMA": _schema,
-    "SQL": _whose_sql,
-    "DURABLE": _true_or_false,
-    "WAITING": _waiting,
+    "SQL": one_of("auto", "portable"),
+    "DURABLE": true_or_false,
+    "WAITING": one_of("queue", "poll"),
     "QUEUE_CONNECTIONS": whole_number(1, 1000),
 }
 

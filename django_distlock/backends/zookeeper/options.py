@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...conf import AliasConf, OptionSpec
 from ...exceptions import InvalidLockBackendError
-from ..base import positive
+from ..options import mapping, one_of, positive, tls_context
 
 __all__ = ["SPEC", "Facts", "facts_of", "require_kazoo"]
 
@@ -60,36 +59,16 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
     return [(scheme, credential) for scheme, credential in value]
 
 
-def _acl(value: Any) -> str:
-    if value not in ("open", "creator"):
-        raise ValueError(f"'open' or 'creator' is expected, not {value!r}")
-    return str(value)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"a dict is expected, not {type(value).__name__}")
-    return dict(value)
-
-
 def _tls(value: Any) -> dict[str, Any]:
-    given = _mapping(value)
+    given = mapping(value)
     if unknown := sorted(str(key) for key in given if key not in _TLS):
         raise ValueError(f"unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_TLS))}")
     for key, what in given.items():
         kind = bool if key in ("VERIFY", "CHECK_HOSTNAME") else str
         if not isinstance(what, kind):
             raise ValueError(f"{key} is a {kind.__name__}, not {what!r}")
-    if "KEY" in given and "CERT" not in given:
-        raise ValueError("KEY needs CERT")
-    try:  # what kazoo would find out in the background, and tell nobody
-        context = ssl.create_default_context(cafile=given.get("CA"))
-        if "CERT" in given:
-            password = given.get("KEY_PASSWORD", "")  # else it would be asked for at the terminal
-            context.load_cert_chain(given["CERT"], given.get("KEY"), lambda: password)
-    except (OSError, ssl.SSLError) as error:
-        files = " or ".join(key for key in ("CA", "CERT", "KEY") if key in given)
-        raise ValueError(f"{files} cannot be loaded: {error}") from error
+    # What kazoo would find out in the background, and tell nobody.
+    tls_context(given, ("CA", "CERT", "KEY"), given.get("KEY_PASSWORD", ""))
     return given
 
 
@@ -97,8 +76,8 @@ SPEC: Final[OptionSpec] = {
     "SESSION_TIMEOUT": positive,
     "CHROOT": _path,
     "AUTH": _pairs,
-    "ACL": _acl,
-    "SASL": _mapping,
+    "ACL": one_of("open", "creator"),
+    "SASL": mapping,
     "TLS": _tls,
 }
 

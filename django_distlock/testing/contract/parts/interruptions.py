@@ -23,6 +23,8 @@ import pytest
 from .... import LeaseLostError, Lock, LockBackendError, LockNotAcquiredError, lock_all
 from ....core import clock
 from ....core.blocks import Guard
+from ....core.registry import take_dropped
+from ....core.watchdog import watchdog
 from ....core.worker import Worker
 from ...runners import AsyncRunner, is_late
 from ..base import ContractBase, applies_to_all, lacks
@@ -79,6 +81,7 @@ class Interruptions(ContractBase):
     def test_a_signal_at_any_moment(self) -> None:
         """Leave nothing when a signal's handler raises at a random moment of a block."""
         prefix = f"contract:{os.urandom(6).hex()}:"
+        self._take_dropped()  # what earlier tests have left
         mine = self.lock(prefix, wait=0)
         with mine:  # what is made once is there
             pass
@@ -105,6 +108,7 @@ class Interruptions(ContractBase):
         """
         prefix = f"contract:{os.urandom(6).hex()}:"
         names: list[str] = []
+        self._take_dropped()  # what earlier tests have left
         with self.lock(prefix, wait=0):  # what is made once is there
             pass
         reached, moment, busy = True, 0, 2  # how often the store may be too busy to answer in time
@@ -146,13 +150,24 @@ class Interruptions(ContractBase):
         self._all_free(names)
 
     def _all_free(self, names: list[str]) -> None:
-        """Wait until no lock of interrupted blocks is held, and their connections are let go."""
+        """Wait until no lock of interrupted blocks is held, and their connections are let go.
+
+        They are released, so of none will it be said that it was dropped to its ttl.
+        """
         end = time.monotonic() + self.settles + 5.0
         while left := [name for name in names if self.lock(name).locked()]:
             assert time.monotonic() < end, f"{len(left)} are left: {left[:5]}"
             time.sleep(0.02)
         _drain()
+        assert not self._take_dropped()
+
+    def _take_dropped(self) -> list[str]:
+        """Return the names whose leases are watched but gone, of which the watchdog would tell."""
         gc.collect()
+        with watchdog._mutex:
+            buckets = [list(bucket.values()) for _, _, bucket in watchdog._schedule._heap]
+        mine = [entry for bucket in buckets for entry in bucket if entry[3] == self.backend().alias]
+        return [claim.name for _, index, claim, _, _ in mine if take_dropped(index)]
 
     @lacks("thread_sensitive")
     def test_a_signals_handler_that_uses_locks(self) -> None:
