@@ -35,7 +35,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("redis://a", {"MAX_CONNECTIONS": 1}, "from 2 to 10000"),
     ("unix://", {}, "names no socket file"),
     ("redis://a", {"SCRIPTING": 1}, "True or False"),
-    ("redis://a", {"WAIT_REPLICAS": -1}, "a number of replicas"),
+    ("redis://a", {"WAIT_REPLICAS": -1}, "a whole number from 0 to 100"),
     ("redis://a", {"SENTINELS": ["a"]}, "a list of"),
     ("redis:///0", {"SENTINELS": [("a", 1)]}, "name of the service"),
     ("redis://a", {"SENTINEL_KWARGS": {}}, "needs SENTINELS"),
