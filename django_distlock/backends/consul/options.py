@@ -46,7 +46,6 @@ def _words(value: Any) -> list[str]:
 
 
 SPEC: Final[OptionSpec] = {
-    **TLS_SPEC,
     "BEHAVIOR": one_of("release", "delete"),
     "DATACENTER": _text,
     "LOCK_DELAY": seconds(0, 60),
@@ -56,6 +55,7 @@ SPEC: Final[OptionSpec] = {
     "SERVICE_CHECKS": _words,
     "SESSION_TTL_MIN": seconds(1, 3600),
     "TOKEN": _token,
+    **TLS_SPEC,
 }
 
 

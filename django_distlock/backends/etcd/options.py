@@ -21,10 +21,10 @@ PROTOCOL: Final = "1"
 
 
 SPEC: Final[OptionSpec] = {
-    **TLS_SPEC,
     "USER": text,
     "PASSWORD": secret,
     "ROOT": text,
+    **TLS_SPEC,
 }
 
 
