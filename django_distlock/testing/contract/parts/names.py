@@ -67,7 +67,7 @@ class Names(ContractBase):
         a, b = runner.actor(), runner.actor()
         backend = twins(runner.prefix)  # so that short names are this test's own
         leases = {
-            name: await a.take(lock(name, using=backend.alias, ttl=60, renew=False))
+            name: await a.take(lock(name, using=backend.alias, ttl=600, renew=False))
             for name in NAMES
         }
         assert len(leases) == len(NAMES)
