@@ -16,10 +16,10 @@ __all__ = ["TLS_SPEC", "endpoints_of", "tls_of"]
 TLS_SPEC: Final[OptionSpec] = dict.fromkeys(TLS_FILES, file_name)
 
 
-def endpoints_of(alias: str, location: object, port: int, what: str) -> list[Endpoint]:
+def endpoints_of(alias: str, location: object, port: int, what: str, hint: str) -> list[Endpoint]:
     """Return the servers that a URL or a list of URLs names; ``port`` is the usual one of ``what``.
 
-    Raises InvalidLockBackendError.
+    Raises InvalidLockBackendError; the ``hint`` says where a user or a token is given instead.
     """
     where = f"DISTLOCKS[{alias!r}]['LOCATION']"
     urls = [location] if isinstance(location, str) else location
@@ -33,7 +33,7 @@ def endpoints_of(alias: str, location: object, port: int, what: str) -> list[End
         try:
             endpoint = parse_endpoint(url, port)
         except ValueError as error:
-            raise InvalidLockBackendError(f"{where}: {error}.") from error
+            raise InvalidLockBackendError(f"{where}: {error}. {hint}.") from error
         if endpoint in found:
             raise InvalidLockBackendError(f"{where} names {endpoint} twice.")
         found.append(endpoint)

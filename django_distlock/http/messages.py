@@ -40,7 +40,7 @@ def parse_endpoint(url: object, port: int) -> Endpoint:
     """
     shown = repr(url)
     if "@" in shown:
-        shown = "one with a user or a secret, for which there are OPTIONS"
+        shown = "one with a user or a password"
     wrong = ValueError(f"an address as 'http://127.0.0.1:{port}' is expected, not {shown}")
     if not isinstance(url, str):
         raise wrong

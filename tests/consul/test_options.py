@@ -29,7 +29,7 @@ def made(location: Any = None, **options: Any) -> ConsulBackend:
         ([], "URL of a Consul agent"),
         ("localhost:8500", "http://127.0.0.1:8500"),
         ("redis://localhost", "http://127.0.0.1:8500"),
-        ("http://user:secret@localhost", "for which there are OPTIONS"),
+        ("http://user:secret@localhost", "OPTIONS['TOKEN']"),
         ("http://localhost/v1", "http://127.0.0.1:8500"),
         (["http://a", "http://a:8500"], "twice"),
     ],
@@ -39,6 +39,7 @@ def test_a_wrong_location(location: Any, said: str) -> None:
         made(location)
     assert "DISTLOCKS['mine']['LOCATION']" in str(raised.value)
     assert said in str(raised.value)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

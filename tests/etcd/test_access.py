@@ -168,6 +168,7 @@ def test_what_others_put_into_a_line_asks_for_nothing(
         ({"LOCATION": None}, "LOCATION'] is the URL of an etcd"),
         ({"LOCATION": []}, "LOCATION'] is the URL of an etcd"),
         ({"LOCATION": "etcd.example"}, "http://127.0.0.1:2379"),
+        ({"LOCATION": "http://me:word@a"}, "OPTIONS['PASSWORD']"),
         ({"LOCATION": ["http://a:1", "http://a:1"]}, "names http://a:1 twice"),
         ({"OPTIONS": {"USER": "me"}}, "USER and PASSWORD go together"),
         ({"OPTIONS": {"USER": "me", "PASSWORD": ""}}, "a str that is not empty"),

@@ -59,7 +59,7 @@ def test_what_may_be_a_secret_is_not_shown(judge: Callable[[Any], object]) -> No
 
 
 def test_a_key_with_a_password_is_refused_not_asked_for(tmp_path: Path) -> None:
-    """Python asks for it at the terminal, where a server that starts would wait for ever."""
+    """Python asks for it at the terminal, and a server that starts would wait for the answer."""
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-days", "1", "-subj", "/CN=web"]
     made += ["-passout", "pass:swordfish", "-keyout", key, "-out", cert]

@@ -74,7 +74,8 @@ class ConsulBackend(FlowBackend):
         self.command_timeout = self.opts.get("COMMAND_TIMEOUT", 10.0)
         self._lock_delay: float = self.opts.get("LOCK_DELAY", options.LOCK_DELAY)
         location = options.DEFAULT_URL if conf.location is None else conf.location
-        endpoints = endpoints_of(alias, location, options.PORT, "a Consul agent")
+        hint = "An ACL token is OPTIONS['TOKEN']"
+        endpoints = endpoints_of(alias, location, options.PORT, "a Consul agent", hint)
         self._shown = ", ".join(map(str, endpoints))
         self._several = len(endpoints) > 1
         token = self.opts.get("TOKEN")

@@ -44,7 +44,8 @@ class Located:
 
 def locate(alias: str, conf: AliasConf, opts: Mapping[str, Any]) -> Located:
     """Return what the settings of ``alias`` mean, or raise InvalidLockBackendError."""
-    endpoints = endpoints_of(alias, conf.location, PORT, "an etcd")
+    hint = "A user is OPTIONS['USER'] and OPTIONS['PASSWORD']"
+    endpoints = endpoints_of(alias, conf.location, PORT, "an etcd", hint)
     if ("USER" in opts) != ("PASSWORD" in opts):
         raise InvalidLockBackendError(
             f"DISTLOCKS[{alias!r}]['OPTIONS']: USER and PASSWORD go together."

@@ -67,7 +67,7 @@ def _tls(value: Any) -> dict[str, Any]:
         kind = bool if key in ("VERIFY", "CHECK_HOSTNAME") else str
         if not isinstance(what, kind):
             raise ValueError(f"{key} is a {kind.__name__}, not {what!r}")
-    # What kazoo would find out in the background, and tell nobody.
+    # kazoo loads the files in the background, where an error is not reported.
     tls_context(given, ("CA", "CERT", "KEY"), given.get("KEY_PASSWORD", ""))
     return given
 
