@@ -11,13 +11,14 @@ from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 
-from django_distlock import lock, locks
+from django_distlock import Lease, lock, locks
 
 from .. import services
 from ..models import Account
 
 THREADS = 4
 TURNS = 3
+left: list[Lease] = []
 
 
 def in_threads(work: Callable[[], None]) -> None:
@@ -107,7 +108,7 @@ class LockTests(TransactionTestCase):
     def test_1_a_lease_is_left(self) -> None:
         lease = lock("left", ttl=600).acquire()
         assert lease
-        self.left = lease
+        left.append(lease)  # by `self` it would be dropped at the test's end, and told of
 
     def test_2_the_same_name_in_the_next_test(self) -> None:
         self.assertEqual(list(locks["default"].held()), [])
