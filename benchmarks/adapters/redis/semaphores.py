@@ -1,6 +1,6 @@
 """Other libraries' semaphores in one Redis: tokens in a list, which `BLPOP` waits for.
 
-Neither has leases: the token of a holder that crashes is lost.
+Neither has leases, as they are made here: the token of a holder that crashes is lost.
 """
 
 from __future__ import annotations
