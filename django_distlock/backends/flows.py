@@ -11,10 +11,10 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ..core import flow
+from ..core.clock import Deadline
 from ..core.flow import MIN_ATTEMPT_TIMEOUT, Flow, carried
 from ..core.threads import Event
 from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
@@ -136,12 +136,18 @@ class FlowBackend(BaseLockBackend):
         return await flow.arun(self._carried(begin, limit))
 
     def _carried(self, begin: Callable[[], Operation[T]], limit: float | None) -> Flow[T]:
-        ends = time.monotonic() + (self.command_timeout if limit is None else limit)
+        limit = self.command_timeout if limit is None else limit
+        deadline = Deadline(time.monotonic() + limit, time.monotonic)
+
+        def carry(request: Any) -> Flow[Any]:
+            deadline.put_off()
+            return self.carry(request, deadline.at)
+
         while True:
             try:
-                return (yield from carried(begin(), partial(self.carry, ends=ends)))
+                return (yield from carried(begin(), carry))
             except self.begins_again:
-                if time.monotonic() >= ends:
+                if not deadline.left():
                     raise
 
     def _patience(self, limit: float) -> float:

@@ -159,7 +159,7 @@ def test_a_waiter_whose_session_is_ended_queues_once_more(own: Place, held: str,
     lease = taken(name, held)
     waiter = Elsewhere(lambda: taken(name, held, wait=20)).start()
     assert soon(lambda: waits(name, held))
-    (session,) = (each for each in advisory(held)._sessions.values() if each.sent)
+    (session,) = (each for each in advisory(held)._sessions.values() if each.owner)
     dialect = advisory(held).dialect
     advisory(held)._look(lambda looker: dialect.end(looker, session.number))
     time.sleep(0.2)

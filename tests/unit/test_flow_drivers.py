@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 
 from django_distlock import Lease, lock
+from django_distlock.backends.flows import FlowBackend, Operation
+from django_distlock.conf import AliasConf
 from django_distlock.core import flow
 from django_distlock.core.backoff import delays
+from django_distlock.core.clock import GRACE, STILL
 from django_distlock.core.flow import Call, Flow, Granted, Pause, arun, run
 from django_distlock.core.loops import finish
 from django_distlock.core.values import Claim, Refusal
@@ -137,6 +142,37 @@ def test_acquiring_makes_the_same_calls_in_both_modes(scene: str) -> None:
             kind = type(end) if isinstance(end, Granted | Refusal) else end
             traces.append((kind, backend.calls, len(abandoned), backend.holds("n")))
     assert traces[0] == traces[1]
+
+
+# -- an operation of several requests --------------------------------------------------------------
+
+
+class Several(FlowBackend):
+    """Notes, for each request of an operation, the seconds that are left for it."""
+
+    def carry(self, request: float, ends: float) -> Flow[float]:
+        yield Call(self, "stand_still", (request,))
+        return ends - time.monotonic()
+
+    def stand_still(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def operation(self, *seconds: float) -> Operation[list[float]]:
+        left = []
+        for each in seconds:
+            left.append((yield each))
+        return left
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_requests_after_a_standstill_have_time_for_their_answers(mode: str) -> None:
+    """Once: a store that is always late gets no more."""
+    backend = Several("several", AliasConf("tests"))
+    work = partial(backend.operation, 3 * STILL, 0.0, GRACE + STILL, 0.0)
+    left = backend.do(work, STILL) if mode == "sync" else asyncio.run(backend.ado(work, STILL))
+    assert left[0] < -STILL
+    assert left[1] > 0
+    assert left[3] < 0
 
 
 # -- a store call under way ------------------------------------------------------------------------
