@@ -80,6 +80,8 @@ class FlowBackend(BaseLockBackend):
     batch: ClassVar[int] = 10_000  # claims that one `renew_flow` is given
     # Errors after which an operation is begun once more, while there is time.
     begins_again: tuple[type[Exception], ...] = ()
+    # What is raised, one of `store_errors`, where an answer has another form than it should have.
+    answer_error: Callable[[str], Exception] = ValueError
 
     # -- what a store writes -----------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class FlowBackend(BaseLockBackend):
 
         while True:
             try:
-                return (yield from carried(begin(), carry))
+                return (yield from carried(begin(), carry, self.answer_error))
             except self.begins_again:
                 if not deadline.left():
                     raise

@@ -26,10 +26,11 @@ import asyncio
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..exceptions import (
     LockBackendError,
+    LockError,
     StoreConflictError,
     StoreUnavailableError,
     UnsupportedOperationError,
@@ -40,6 +41,7 @@ from .loops import finish
 from .values import Bound, Claim, Grant, Refusal
 
 __all__ = [
+    "UNREAD",
     "Attempt",
     "Call",
     "Do",
@@ -51,6 +53,7 @@ __all__ = [
     "carried",
     "insist",
     "run",
+    "unread",
 ]
 
 T = TypeVar("T")
@@ -381,13 +384,35 @@ class Do:
         return await self.function(*self.args)
 
 
-def carried(operation: Generator[Any, Any, T], carry: Callable[[Any], Flow[Any]]) -> Flow[T]:
+UNREAD: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,  # a StopIteration in a generator, a RecursionError
+)
+"""What reading raises where an answer has another form than the store's protocol gives it."""
+
+
+def unread(error: Exception) -> str:
+    """Return what is said of an answer of another form."""
+    return f"an answer of another form than the store's, perhaps of what is before it: {error!r}"
+
+
+def carried(
+    operation: Generator[Any, Any, T],
+    carry: Callable[[Any], Flow[Any]],
+    kind: Callable[[str], Exception],
+) -> Flow[T]:
     """Return a flow that carries an operation out: a generator that yields requests of any kind.
 
-    ``carry`` returns a flow for each request, whose answer or error the operation is sent.
+    ``carry`` returns a flow for each request, whose answer or error the operation is sent. Where
+    the operation cannot read an answer, an error of the store's is raised, of this ``kind``.
     """
     resume: Callable[[Any], Any] = operation.send
     answer: Any = None
+    reads = False
     try:
         while True:
             try:
@@ -395,13 +420,17 @@ def carried(operation: Generator[Any, Any, T], carry: Callable[[Any], Flow[Any]]
             except StopIteration as stop:
                 result: T = stop.value
                 return result
+            except UNREAD as error:
+                if not reads or isinstance(error, LockError):
+                    raise
+                raise kind(unread(error)) from error
             try:
-                answer, resume = (yield from carry(request)), operation.send
+                answer, resume, reads = (yield from carry(request)), operation.send, True
             except GeneratorExit:
                 operation.close()
                 raise
             except BaseException as error:  # noqa: BLE001 - the operation decides, and raises it again
-                answer, resume = error, operation.throw
+                answer, resume, reads = error, operation.throw, False
     finally:
         answer = None  # see run()
 

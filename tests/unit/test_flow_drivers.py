@@ -20,7 +20,7 @@ from django_distlock.conf import AliasConf
 from django_distlock.core import flow
 from django_distlock.core.backoff import delays
 from django_distlock.core.clock import GRACE, STILL
-from django_distlock.core.flow import Call, Flow, Granted, Pause, arun, run
+from django_distlock.core.flow import Call, Flow, Granted, Pause, arun, carried, run
 from django_distlock.core.loops import finish
 from django_distlock.core.values import Claim, Refusal
 from django_distlock.exceptions import LockBackendError, LockError, UnsupportedOperationError
@@ -150,6 +150,8 @@ def test_acquiring_makes_the_same_calls_in_both_modes(scene: str) -> None:
 class Several(FlowBackend):
     """Notes, for each request of an operation, the seconds that are left for it."""
 
+    answer_error = OSError
+
     def carry(self, request: float, ends: float) -> Flow[float]:
         yield Call(self, "stand_still", (request,))
         return ends - time.monotonic()
@@ -173,6 +175,41 @@ def test_the_requests_after_a_standstill_have_time_for_their_answers(mode: str) 
     assert left[0] < -STILL
     assert left[1] > 0
     assert left[3] < 0
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), TypeError("x"), StopIteration(), RecursionError()]
+)
+def test_an_answer_of_another_form_is_an_error_of_the_store(error: Exception) -> None:
+    def reading() -> Operation[None]:
+        yield "a request"
+        raise error
+
+    def answered(request: object) -> Flow[None]:
+        yield Say(None)
+
+    def steps() -> Flow[None]:
+        return carried(reading(), answered, OSError)
+
+    for drive in (run, lambda flow: asyncio.run(arun(flow))):
+        with pytest.raises(OSError, match="another form") as caught:
+            drive(steps())
+        assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_was_no_answer_is_raised_as_it_is(asked: bool) -> None:
+    """A mistake in a request, and what a signal's handler raises while an answer is awaited."""
+
+    def operation() -> Operation[None]:
+        if not asked:
+            raise ValueError("of ours")
+        yield "a request"
+
+    def failing(request: object) -> Flow[None]:
+        yield Say(ValueError("of ours"))
+
+    assert both(lambda: carried(operation(), failing, OSError)) == [(ValueError, "of ours")] * 2
 
 
 # -- a store call under way ------------------------------------------------------------------------

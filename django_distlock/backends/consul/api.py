@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -117,15 +118,14 @@ def index_of(answer: Answer) -> int:
 Op: TypeAlias = str
 """One operation of a transaction, as JSON."""
 
+_encode = json.JSONEncoder().encode
+
 
 def op(verb: str, key: str, *, session: str | None = "", index: int = 0, value: bytes = b"") -> Op:
-    """Return an operation on a key; the session None is that of a lock that is not held.
-
-    Keys are ours, and need no escape.
-    """
-    text = f'{{"KV":{{"Verb":"{verb}","Key":"{key}"'
+    """Return an operation on a key; the session None is that of a lock that is not held."""
+    text = f'{{"KV":{{"Verb":"{verb}","Key":{_encode(key)}'
     if session or session is None:
-        text += f',"Session":"{session or ""}"'
+        text += f',"Session":{_encode(session or "")}'
     if index:
         text += f',"Index":{index}'
     if value:

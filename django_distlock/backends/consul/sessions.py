@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from ...core.clock import Clock
 from ...http import HttpError, Request
@@ -126,7 +127,7 @@ class ConsulSessions:
         finally:
             self._doubtful = self._doubtful or bool(doubts)
             self._to_sweep = self._to_sweep or bool(doubts)
-        session = ConsulSession(json.loads(answer.body)["ID"], length, asked)
+        session = ConsulSession(str(UUID(answer.json()["ID"])), length, asked)
         kept = self._by_ttl.setdefault(length, session)
         if kept is not session:  # another was faster
             yield from self._destroy(session.id)

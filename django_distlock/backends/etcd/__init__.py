@@ -46,6 +46,7 @@ class EtcdBackend(FlowBackend):
     counts_waiters = True
     supports_shared = supports_limit = True
     store_errors = (EtcdError, HttpError)
+    answer_error = EtcdError
     options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:

@@ -234,7 +234,7 @@ class EtcdAlgorithm:
         said = yield protocol.grant(asked)
         given = int(said["TTL"])
         self.pool.granted(asked, given)
-        lease = Lent(said["ID"], asked, 0.0)
+        lease = Lent(str(int(said["ID"])), asked, 0.0)
         lease.refreshed(sent, given, None)
         return lease
 

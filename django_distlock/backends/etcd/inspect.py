@@ -41,7 +41,7 @@ def page(
     """
     first, end = protocol.whole_queue(root)
     said = yield protocol.page(after or first, end, PAGE, revision)
-    revision = revision if revision != "0" else said["header"]["revision"]
+    revision = revision if revision != "0" else str(int(said["header"]["revision"]))
     queues = list(_queues(key_of(said), root))
     following = ""
     if said.get("more"):

@@ -46,6 +46,7 @@ __all__ = [
     "withdraw",
 ]
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/=]+")
 _LIMITED = re.compile(r"([0-9]{1,9}):([0-9]{0,9}):([0-9]{1,19})")
 
 TXN, RANGE = "/v3/kv/txn", "/v3/kv/range"
@@ -179,10 +180,13 @@ class Key:
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Key:
+        key = raw["key"]
+        if not _BASE64.fullmatch(key):  # it goes into messages again
+            raise ValueError(f"a key in base64 is expected, not {key!r}")
         return cls(
-            raw["key"],
+            key,
             int(raw["create_revision"]),
-            raw.get("lease", "0"),
+            str(int(raw.get("lease", "0"))),
             raw.get("value", ""),
             int(raw["mod_revision"]),
         )

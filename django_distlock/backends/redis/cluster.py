@@ -87,12 +87,13 @@ class Slots:
         self, commands: Sequence[Command], node: Callable[[Address], Any], limit: float
     ) -> flow.Flow[list[Any]]:
         """Return a flow of `ask`; ``node`` returns the client of a node."""
+        from redis.exceptions import InvalidResponse
 
         def carry(request: tuple[Address, list[Command]]) -> flow.Flow[Any]:
             address, some = request
             return (yield flow.Do(partial(node(address).ask_all, resend=False), (some, limit)))
 
-        return flow.carried(self.ask(commands), carry)
+        return flow.carried(self.ask(commands), carry, InvalidResponse)
 
     def _load(self) -> Route[list[Owned]]:
         from redis.exceptions import RedisError

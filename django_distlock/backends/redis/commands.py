@@ -132,8 +132,9 @@ def run_all(
 
 def carried_out(talk: Talk[T], ask: Callable[..., Any], limit: float) -> Flow[T]:
     """Return a flow that sends a conversation's commands by ``ask``, and returns its result."""
+    from redis.exceptions import InvalidResponse
 
     def carry(commands: Sequence[Command]) -> Flow[Any]:
         return (yield Do(ask, (commands, limit)))
 
-    return carried(talk, carry)
+    return carried(talk, carry, InvalidResponse)

@@ -104,13 +104,15 @@ class Scripted:
 
     def understand(self, claim: Claim, answer: Any) -> Grant | Refusal:
         """Return what an answer of `acquire` means."""
-        if isinstance(answer, int):
-            return Grant(answer, claim.ttl)
-        if len(answer) == 2:
-            return Grant(answer[0], claim.ttl, slot=answer[1])
-        left, note, queued, *other = answer
-        note = note.decode("utf-8", "replace")
-        return Refusal(max(left, 0) / 1000, note, queued == 1, *other)
+        match answer:
+            case int(token):
+                return Grant(token, claim.ttl)
+            case [int(token), int(slot)]:
+                return Grant(token, claim.ttl, slot=slot)
+            case [int(left), bytes(note), int(queued), *other]:
+                text = note.decode("utf-8", "replace")
+                return Refusal(max(left, 0) / 1000, text, queued == 1, *other)
+        raise TypeError(f"the script said {answer!r}")
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Hand the name over, or free it; or withdraw."""

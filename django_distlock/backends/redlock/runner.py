@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from ...core.flow import Do, Flow, carried
 from .connection import SLICE
 from .nodes import OWED, PATIENCE, Cluster, Progress
-from .rounds import Answers, NotAskedError, Operation, Round
+from .rounds import Answers, NotAskedError, Operation, QuorumError, Round
 from .waiting import Turn, waiting_nodes
 
 __all__ = ["AnyConnection", "RoundRunner"]
@@ -70,7 +70,7 @@ class RoundRunner:
 
     def carry_out(self, operation: Operation[T]) -> Flow[T]:
         """Return a flow that carries an operation out, round by round."""
-        return carried(operation, self.ask)
+        return carried(operation, self.ask, QuorumError)
 
     def ask(self, round_: Round) -> Flow[Answers]:
         """Carry a round out."""

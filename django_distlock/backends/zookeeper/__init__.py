@@ -74,6 +74,7 @@ class ZooKeeperBackend(ZooKeeperInspection):
             KazooTimeoutError,
             OSError,
         )
+        self.answer_error = kinds.MarshallingError
         self.facts = options.facts_of(alias, conf, self.opts)
         self._begin()
 
