@@ -101,7 +101,9 @@ class SaidByHttp(Http):
 
     def ask(self, request: Request, limit: float) -> Answer:
         status, *lines = self._say()
-        body = b"\n".join(json.dumps(each).encode() for each in lines)
+        body = b"\n".join(
+            each if isinstance(each, bytes) else json.dumps(each).encode() for each in lines
+        )
         return Answer(status, {"x-consul-index": "7"}, body)
 
     def open(self, request: Request, limit: float) -> Any:
@@ -115,12 +117,14 @@ class SaidInLines:
         self._say = say
 
     def line(self, limit: float) -> bytes:
-        return json.dumps(self._say()[1:]).encode()[1:-1]
+        line = self._say()[1]
+        return line if isinstance(line, bytes) else json.dumps(line).encode()
 
     def close(self) -> None:
         pass
 
 
+OF_NONE = [(200, b"<html>"), (200, b"[" * 100_000), (502, b"<html>"), (400, b"")]
 HEADER = {"cluster_id": "1", "member_id": "2", "revision": "12", "raft_term": "2"}
 
 
@@ -145,6 +149,8 @@ KEYS = [
     for claim in CLAIMS
 ]
 OF_ETCD = [
+    *OF_NONE,
+    (200, {"token": "t"}),
     (200, {"header": HEADER, "ID": "7", "TTL": "26"}),
     (200, {"result": {"header": HEADER, "ID": "7", "TTL": "26"}}),
     (200, {"result": {"created": True}}),
@@ -163,8 +169,9 @@ OF_ETCD = [
 ]
 
 
-def _etcd(say: Say) -> BaseLockBackend:
-    backend = EtcdBackend("fuzz", AliasConf("etcd", location="http://h", options=OPTIONS))
+def _etcd(say: Say, **options: Any) -> BaseLockBackend:
+    conf = AliasConf("etcd", location="http://127.0.0.1:1", options=OPTIONS | options)
+    backend = EtcdBackend("fuzz", conf)
     backend._client.http = SaidByHttp(say)
     return backend
 
@@ -186,6 +193,7 @@ PAIRS = [
     _pair(f"{PATHS.queue}{OTHER.owner}-1", RECORDS[1]),
 ]
 OF_CONSUL = [
+    *OF_NONE,
     (200, {"ID": "s"}),
     (200, [{"ID": "s", "Name": "n"}]),
     (200, True),
@@ -217,12 +225,15 @@ class SaidByRedis(NodeClient):
     say: Say
 
     def ask(self, command: Any, limit: float, *, resend: bool = True) -> Any:
-        if isinstance(answer := self.say(), Exception):
+        (answer,) = self.ask_all([command], limit)
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
     def ask_all(self, commands: Sequence[Any], limit: float, *, resend: bool = True) -> list[Any]:
-        return [self.say() for _ in commands]
+        answers = [self.say() for _ in commands]
+        # A new one each: what is raised keeps all that it came through.
+        return [each("WRONGTYPE") if each is ResponseError else each for each in answers]
 
     def converse(self, begin: Begin[Any], limit: float, *, resend: bool = True) -> Any:
         return flow.run(carried_out(begin(), self.ask_all, limit))
@@ -241,7 +252,7 @@ OF_REDIS = [
     [b"1700000000", b"17"],
     [b"0", [bytes.fromhex(KEY)]],
     HELD,
-    ResponseError("WRONGTYPE Operation against a key"),
+    ResponseError,
 ]
 REDIS_JUNK: tuple[Any, ...] = (
     None,
@@ -274,16 +285,24 @@ def _redis(say: Say, **options: Any) -> BaseLockBackend:
 
 # -- all -------------------------------------------------------------------------------------------
 
-Store: TypeAlias = "tuple[Callable[[Say], BaseLockBackend], list[Any], tuple[Any, ...], Exception]"
+Store: TypeAlias = (
+    "tuple[Callable[[Say], BaseLockBackend], list[Any], tuple[Any, ...], type[Exception]]"
+)
 STORES: dict[str, Store] = {
-    "etcd": (_etcd, OF_ETCD, JUNK, HttpError("it says no more")),
-    "consul": (_consul, OF_CONSUL, JUNK, HttpError("it says no more")),
-    "redis": (_redis, OF_REDIS, REDIS_JUNK, ResponseError("it says no more")),
-    "redis, no scripts": (
+    "etcd": (_etcd, OF_ETCD, JUNK, HttpError),
+    "etcd-login": (
+        lambda say: _etcd(say, USER="u", PASSWORD="p"),
+        OF_ETCD,
+        JUNK,
+        HttpError,
+    ),
+    "consul": (_consul, OF_CONSUL, JUNK, HttpError),
+    "redis": (_redis, OF_REDIS, REDIS_JUNK, ResponseError),
+    "redis-unscripted": (
         lambda say: _redis(say, SCRIPTING=False),
         OF_REDIS,
         REDIS_JUNK,
-        ResponseError("it says no more"),
+        ResponseError,
     ),
 }
 
@@ -299,7 +318,7 @@ def test_any_answer(store: str, data: st.DataObject) -> None:
         nonlocal said
         said += 1
         if said > LAST:
-            raise end
+            raise end("it says no more")
         answer = data.draw(st.sampled_from(made))
         if data.draw(st.integers(0, 3)):
             return answer

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ...core.flow import Flow
+from ...core.flow import UNREAD, Flow, unread
 from ...http import Answer, Ask, Endpoint, Http, HttpError, Request
 from ..flows import Rest
 from .errors import EtcdError, error_of, is_error
@@ -113,7 +113,10 @@ class EtcdClient:
         answer = yield Ask(self.http, login, ends)
         if answer.status != 200:
             raise error_of(answer)
-        self._token = str(answer.json()["token"])
+        try:
+            self._token = str(answer.json()["token"])
+        except UNREAD as error:
+            raise EtcdError(unread(error)) from error
 
     def _read(self, answer: Answer) -> Said:
         """Return what was said; several lines, as of a stream, under "lines"."""
@@ -124,7 +127,7 @@ class EtcdClient:
             else:
                 said = json.loads(answer.body)
             _cluster_of(said)
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
+        except UNREAD as error:
             raise EtcdError(f"this is no answer of etcd's: {answer.body[:200]!r}") from error
         return said
 

@@ -6,6 +6,7 @@ import json
 from typing import Final
 
 from ...core.documentation import page
+from ...core.flow import UNREAD
 from ...http import Answer, HttpError
 
 __all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
@@ -66,7 +67,7 @@ def error_of(answer: Answer) -> EtcdError:
         # Up to etcd 3.5 "error" beside "message", and "grpc_code" in lines; from 3.6 on neither.
         text = str(said["message"] if "message" in said else said["error"])
         code = int(said["grpc_code"] if "grpc_code" in said else said["code"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except UNREAD:
         text, code = answer.body[:200].decode("utf-8", "replace").strip(), 0
         text = f"status {answer.status}: {text or 'no text'}"
         code = UNAVAILABLE if answer.status in (408, 502, 503, 504) else 0
