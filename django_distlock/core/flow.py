@@ -397,7 +397,7 @@ UNREAD: Final = (
 
 def unread(error: Exception) -> str:
     """Return what is said of an answer of another form."""
-    return f"an answer of another form than the store's, perhaps of what is before it: {error!r}"
+    return f"an answer of another form than the store's, perhaps a proxy's: {error!r}"
 
 
 def carried(
