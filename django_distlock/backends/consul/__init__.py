@@ -65,7 +65,7 @@ class ConsulBackend(FlowBackend):
     poll = (0.02, 0.25)
     longest_ttl = options.LONGEST_TTL
     store_errors = (HttpError, ConsulError)
-    answer_error = partial(ConsulError, 200)
+    answer_error = staticmethod(partial(ConsulError, 200))
     options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
