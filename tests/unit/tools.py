@@ -271,10 +271,10 @@ def drain(*backends: LocMemBackend) -> None:
 
 
 @contextlib.contextmanager
-def traced(trace: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
-    """Have ``trace`` called at each step of this thread's, as a debugger does."""
+def traced(trace: Callable[[FrameType, str, Any], Any], *, opcodes: bool = True) -> Iterator[None]:
+    """Have ``trace`` called at each step of this thread's, as a debugger does; or at each line."""
     before = sys.gettrace()
-    sys._getframe().f_trace_opcodes = True  # Python 3.12 asks whether any has it only now
+    sys._getframe().f_trace_opcodes = opcodes  # Python 3.12 asks whether any has it only now
     sys.settrace(trace)
     try:
         yield
