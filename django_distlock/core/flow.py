@@ -395,9 +395,9 @@ UNREAD: Final = (
 """What reading raises where an answer has another form than the store's protocol gives it."""
 
 
-def unread(error: Exception) -> str:
-    """Return what is said of an answer of another form."""
-    return f"an answer of another form than the store's, perhaps a proxy's: {error!r}"
+def unread(what: object) -> str:
+    """Return the message about an answer of another form: the answer, or what reading it raised."""
+    return f"an answer of another form than the store's, perhaps a proxy's: {what!r}"
 
 
 def carried(

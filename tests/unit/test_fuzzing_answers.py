@@ -41,7 +41,7 @@ CLAIMS = (ALONE, ALONE._replace(limit=3), ALONE._replace(shared=True))
 OTHER = ALONE._replace(owner="b" * 32)
 OPTIONS = {"COMMAND_TIMEOUT": 0.05}  # no time for a second try, which would only take it
 LAST = 12
-"""Answers after which the store says no more: what goes on for ever would be found."""
+"""Answers after which the store fails, so that an endless loop is found."""
 
 Say: TypeAlias = Callable[[], Any]
 
@@ -176,9 +176,12 @@ def _etcd(say: Say, **options: Any) -> BaseLockBackend:
     return backend
 
 
+SESSION = "09ed6b12-c6b7-bd6e-0bc1-29951478fac7"
+
+
 def _pair(key: str, value: bytes) -> dict[str, Any]:
     numbers = {"LockIndex": 1, "CreateIndex": 9, "ModifyIndex": 10}
-    return {"Key": key, "Value": b64encode(value).decode(), "Session": "s", **numbers}
+    return {"Key": key, "Value": b64encode(value).decode(), "Session": SESSION, **numbers}
 
 
 PATHS = Paths("distlock/1/e3b0c44298fc1c14/", KEY)
@@ -194,8 +197,8 @@ PAIRS = [
 ]
 OF_CONSUL = [
     *OF_NONE,
-    (200, {"ID": "s"}),
-    (200, [{"ID": "s", "Name": "n"}]),
+    (200, {"ID": SESSION}),
+    (200, [{"ID": SESSION, "Name": "n"}]),
     (200, True),
     (404, None),
     (429, "rate limit"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -11,7 +10,7 @@ from urllib.parse import quote
 
 from ...http import Answer, HttpError, Request
 from ..flows import Rest, Standby
-from .records import KeyValue, Paths, State, pair_of, state_of
+from .records import KeyValue, Paths, State, encode, pair_of, state_of
 
 __all__ = ["Api", "ConsulError", "Op", "Step", "Talk", "Txn", "ask", "op"]
 
@@ -118,14 +117,12 @@ def index_of(answer: Answer) -> int:
 Op: TypeAlias = str
 """One operation of a transaction, as JSON."""
 
-_encode = json.JSONEncoder().encode
-
 
 def op(verb: str, key: str, *, session: str | None = "", index: int = 0, value: bytes = b"") -> Op:
     """Return an operation on a key; the session None is that of a lock that is not held."""
-    text = f'{{"KV":{{"Verb":"{verb}","Key":{_encode(key)}'
+    text = f'{{"KV":{{"Verb":"{verb}","Key":{encode(key)}'
     if session or session is None:
-        text += f',"Session":{_encode(session or "")}'
+        text += f',"Session":{encode(session or "")}'
     if index:
         text += f',"Index":{index}'
     if value:

@@ -21,6 +21,7 @@ __all__ = [
     "Paths",
     "Share",
     "State",
+    "encode",
     "entry_of",
     "folder",
     "number_of",
@@ -107,7 +108,7 @@ class ConsulRecord:
         # Written by hand, as it is written for each grant.
         token = "" if self.token is None else f'"t":{self.token},'
         slot = "" if self.slot is None else f'"n":{self.slot},'
-        head = f'{{"o":{_encode(self.owner)},"b":{self.beat},"l":{self.ttl},{token}{slot}'
+        head = f'{{"o":{encode(self.owner)},"b":{self.beat},"l":{self.ttl},{token}{slot}'
         times = f'"s":{self.since},"a":{self.at},'
         raw = (head + times + _words(self.name, self.note)).encode("ascii")
         if len(raw) < LONG:
@@ -153,12 +154,12 @@ _DAMAGED: Final = (
     RecursionError,
     zlib.error,
 )
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @functools.lru_cache(256)
 def _words(name: str, note: str) -> str:
-    return f'"name":{_encode(readable(name))},"note":{_encode(note)}}}'
+    return f'"name":{encode(readable(name))},"note":{encode(note)}}}'
 
 
 @dataclass(frozen=True, slots=True)

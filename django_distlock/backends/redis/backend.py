@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django.core.checks import CheckMessage
 
 from ...conf import AliasConf, OptionSpec
-from ...core.flow import MIN_ATTEMPT_TIMEOUT, UNREAD, unread
+from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.loops import PerLoop
 from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
@@ -62,7 +62,6 @@ class RedisBackend(RedisInspection):
         from redis import exceptions as kinds
 
         self._unknown, self._cut_off = kinds.NoScriptError, kinds.ConnectionError
-        self._unread = kinds.InvalidResponse
         self.store_errors = (kinds.RedisError,)
         self.located = target = locate(alias, conf.location, self.opts)
         limit, most = self.command_timeout, self.opts.get("MAX_CONNECTIONS", MAX_CONNECTIONS)
@@ -140,10 +139,7 @@ class RedisBackend(RedisInspection):
         return min(self.command_timeout, max(limit, MIN_ATTEMPT_TIMEOUT))
 
     def _answered(self, claim: Claim, answer: Any) -> Grant | Refusal:
-        try:
-            meant = self._way.understand(claim, answer)
-        except UNREAD as error:
-            raise self._unread(unread(error)) from error
+        meant = self._way.understand(claim, answer)
         if isinstance(meant, Grant):
             self._queued.pop(claim.owner, None)
         elif meant.queue and self.queues:

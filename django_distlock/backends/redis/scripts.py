@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...core.flow import unread
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk, load, run, run_all
 from .keys import index_of, keys_of, record_of, tag_of
@@ -109,10 +110,12 @@ class Scripted:
                 return Grant(token, claim.ttl)
             case [int(token), int(slot)]:
                 return Grant(token, claim.ttl, slot=slot)
-            case [int(left), bytes(note), int(queued), *other]:
+            case [int(left), bytes(note), int(queued), *other] if len(other) < 2:
                 text = note.decode("utf-8", "replace")
                 return Refusal(max(left, 0) / 1000, text, queued == 1, *other)
-        raise TypeError(f"the script said {answer!r}")
+        from redis.exceptions import InvalidResponse
+
+        raise InvalidResponse(unread(answer))
 
     def release(self, claim: Claim) -> Talk[bool]:
         """Hand the name over, or free it; or withdraw."""
