@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack,
 from django.db.models import Model
 
 from .core import flow
-from .core.blocks import Guard, Leave, leave_all
+from .core.blocks import Guard
 from .core.durations import UNSET, Wait, check_wait
 from .core.flow import Flow
+from .core.leaving import Leave, leave_all
+from .core.several import acquire_some
 from .decorators import Contention, Decorates, Name, check_contention
 from .exceptions import InvalidLockError
 from .handler import locks
@@ -38,10 +40,11 @@ class Leases(tuple[Lease, ...]):
     _taken: tuple[Lease, ...]  # in the order of acquiring
 
     @classmethod
-    def _of(cls, taken: Sequence[tuple[int, Lease]]) -> Leases:
-        """Return the leases of locks by their places in the order given, as they were acquired."""
-        made = cls(lease for _, lease in sorted(taken, key=itemgetter(0)))
-        made._taken = tuple(lease for _, lease in taken)
+    def _of(cls, taken: Sequence[Lease], places: Iterable[int]) -> Leases:
+        """Return leases as they were acquired, by the places of their locks in the order given."""
+        ordered = sorted(zip(places, taken, strict=True), key=itemgetter(0))
+        made = cls(lease for _, lease in ordered)
+        made._taken = tuple(taken)
         return made
 
     def __bool__(self) -> bool:
@@ -64,7 +67,7 @@ class Leases(tuple[Lease, ...]):
         await flow.arun(self._release())
 
     def _release(self) -> Flow[None]:
-        return self._leave(None, lambda lease, _: lease._release())
+        return self._leave(None, lambda lease, _, ahead: lease._release(ahead))
 
     def _leave(self, body_error: BaseException | None, leave: Leave = Lease._leave) -> Flow[None]:
         raised = yield from leave_all(self._taken, body_error, leave)
@@ -162,24 +165,28 @@ class LockGroup(Guard[Leases], Decorates):
         self._refuse_contention()
         members = self._in_order()
         if not members:
-            return Leases._of(())
-        backend = locks[members[0][1].using]
+            return Leases._of((), ())
+        clock = locks[members[0][1].using].clock
         patience = self._patience(wait)
-        deadline = None if patience is None else backend.clock() + patience
-        got: list[tuple[int, Lease]] = []
+        deadline = None if patience is None else clock() + patience
+        got: list[Lease] = []
         try:
-            for place, member in members:
-                left = None if deadline is None else max(0.0, deadline - backend.clock())
-                got.append((place, (yield from member._obtain_in(left, patience))))
-            for _, lease in got:
+            while len(got) < len(members):
+                left = None if deadline is None else max(0.0, deadline - clock())
+                using = members[len(got)][1].using
+                following = (member for _, member in members[len(got) :])
+                some = islice(following, locks[using].at_once)
+                same = takewhile(lambda member, using=using: member.using == using, some)  # type: ignore[misc]
+                yield from acquire_some([each._acquisition(left, patience) for each in same], got)
+            for lease in got:
                 lease.check()  # one taken first may have run out while we waited for the last
-            return Leases._of(got)
+            return Leases._of(got, (place for place, _ in members))
         except GeneratorExit:
-            for _, lease in got:
+            for lease in got:
                 lease._drop()
             raise
         except BaseException as error:
-            yield from leave_all([lease for _, lease in got], error)
+            yield from leave_all(got, error)
             raise
 
     def _patience(self, wait: Wait) -> float | None:

@@ -173,9 +173,9 @@ class Lock(Guard[Lease], Decorates):
         self._refuse_contention()
         return Acquisition(self, wait, owner=owner).flow()
 
-    def _obtain_in(self, left: float | None, patience: float | None) -> Flow[Lease]:
-        """Return a flow that acquires within ``left`` seconds of a wait of ``patience`` seconds."""
-        return Acquisition(self, patience, left=left).flow()
+    def _acquisition(self, left: float | None, patience: float | None) -> Acquisition:
+        """Return one that may take ``left`` seconds of a wait of ``patience`` seconds."""
+        return Acquisition(self, patience, left=left)
 
     def _obtain_now(self, wait: Wait) -> Lease:
         if self.on_contention != "raise" or self.default is not None:

@@ -57,6 +57,8 @@ class BaseLockBackend(Calls):
     # Seconds in its queue after which the store is asked again.
     queue_limit: float = flow.QUEUE_LIMIT
     longest_ttl: ClassVar[float] = MAX_TTL
+    # Claims that `try_acquire_many` and `release_many` are given; 1: each is asked for by itself.
+    at_once: int = 1
     poll: ClassVar[tuple[float, float]] = (0.005, 0.1)
     options: ClassVar[OptionSpec] = {"COMMAND_TIMEOUT": positive}
 
@@ -86,6 +88,14 @@ class BaseLockBackend(Calls):
         """
         raise NotImplementedError
 
+    def try_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
+        """Attempt each once, in few round trips, and without queueing; None: it was not granted.
+
+        They are of different exclusive locks, in the order of their keys. What comes after one that
+        was not granted need not be asked for. For a store that sets `at_once`.
+        """
+        raise NotImplementedError
+
     def renew(self, claim: Claim) -> bool:
         """Start the ttl again if the claim's owner holds the lock; False if it does not.
 
@@ -100,6 +110,10 @@ class BaseLockBackend(Calls):
     def release(self, claim: Claim) -> bool:
         """Free the lock if the claim's owner holds it, and withdraw a queued attempt of it."""
         raise NotImplementedError
+
+    def release_many(self, claims: Sequence[Claim]) -> list[bool]:
+        """Release several exclusive locks; for a store that sets `at_once`, in few round trips."""
+        return [self.release(claim) for claim in claims]
 
     def inspect(self, name: str) -> LockInfo | None:
         """Return who holds ``name``, or None. For people and tools.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -20,7 +20,7 @@ from ..core.threads import Event
 from ..core.values import Claim, Cleaned, CleanPolicy, Grant, LockInfo, Refusal
 from .base import BaseLockBackend
 
-__all__ = ["FlowBackend", "Operation", "Rest", "Standby"]
+__all__ = ["FlowBackend", "Operation", "Rest", "Standby", "together"]
 
 T = TypeVar("T")
 
@@ -67,6 +67,47 @@ class Standby:
         return await self.event.await_set(self.seconds)
 
 
+def together(
+    operations: Iterable[Operation[T]], ask: Callable[[list[Any]], Operation[list[Any]]]
+) -> Operation[list[T]]:
+    """Carry operations out in step, and return their results in the order given.
+
+    ``ask`` is given what each of them asks for next, and returns the answers in the same order,
+    errors among them as objects. Once an operation has failed, the others are not carried on.
+    """
+    going = dict(enumerate(operations))
+    answers: dict[int, Any] = dict.fromkeys(going)
+    results: dict[int, T] = {}
+    error: BaseException | None = None
+    try:
+        while going:
+            asked: dict[int, Any] = {}
+            for number, operation in list(going.items()):
+                answer = answers[number]
+                resume = operation.throw if isinstance(answer, Exception) else operation.send
+                try:
+                    asked[number] = resume(answer)
+                except StopIteration as stop:
+                    results[number] = stop.value
+                    del going[number]
+            given: list[Any] = []
+            if asked:
+                try:
+                    given = yield from ask(list(asked.values()))
+                except Exception as failure:  # noqa: BLE001 - each of them decides
+                    given = [failure] * len(asked)
+            answers = dict(zip(asked, given, strict=True))
+        return [results[number] for number in sorted(results)]
+    except BaseException as failure:
+        error = failure
+        raise
+    finally:
+        if error is not None:
+            for operation in going.values():
+                operation.close()
+        answers, error = {}, None  # see flow.run
+
+
 class FlowBackend(BaseLockBackend):
     """A backend that has an operation for each primitive, and says how a request is carried out.
 
@@ -98,12 +139,20 @@ class FlowBackend(BaseLockBackend):
         """Attempt once; with ``join`` enter the queue when refused."""
         raise NotImplementedError
 
+    def acquire_many_flow(self, claims: Sequence[Claim]) -> Operation[list[Grant | None]]:
+        """Attempt each once, without queueing."""
+        raise NotImplementedError
+
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         """Restart the ttl of each claim that its owner holds."""
         raise NotImplementedError
 
     def release_flow(self, claim: Claim) -> Operation[bool]:
         """Free the lock, and withdraw from its queue."""
+        raise NotImplementedError
+
+    def release_many_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
+        """Free several locks."""
         raise NotImplementedError
 
     def withdraw_flow(self, claim: Claim) -> Operation[bool]:
@@ -171,6 +220,12 @@ class FlowBackend(BaseLockBackend):
             lambda: self.acquire_flow(claim, join=limit > 0), self._patience(limit)
         )
 
+    def try_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
+        return self.do(lambda: self.acquire_many_flow(claims), self._patience(limit))
+
+    async def atry_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
+        return await self.ado(lambda: self.acquire_many_flow(claims), self._patience(limit))
+
     def renew(self, claim: Claim) -> bool:
         return self.renew_many([claim])[0]
 
@@ -197,6 +252,12 @@ class FlowBackend(BaseLockBackend):
 
     async def arelease(self, claim: Claim) -> bool:
         return await self.ado(lambda: self.release_flow(claim))
+
+    def release_many(self, claims: Sequence[Claim]) -> list[bool]:
+        return self.do(lambda: self.release_many_flow(claims))
+
+    async def arelease_many(self, claims: Sequence[Claim]) -> list[bool]:
+        return await self.ado(lambda: self.release_many_flow(claims))
 
     def withdraw(self, claim: Claim) -> bool:
         return self.do(lambda: self.withdraw_flow(claim))

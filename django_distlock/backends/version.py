@@ -117,6 +117,8 @@ class VersionBackend(TableBackend):
         "SQL": TableBackend.options["SQL"],
     }
 
+    at_once = 1  # each goes by what was read of its row
+
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         self.notifies = False

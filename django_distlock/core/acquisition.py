@@ -86,10 +86,7 @@ class Acquisition:
     """
 
     __slots__ = (
-        "_backend",
-        "_claim",
         "_hold",
-        "_left",
         "_lock",
         "_max_hold",
         "_me",
@@ -97,7 +94,10 @@ class Acquisition:
         "_patience",
         "_place",
         "_renewing",
-        "_started",
+        "backend",
+        "claim",
+        "left",
+        "started",
     )
 
     def __init__(
@@ -113,13 +113,13 @@ class Acquisition:
             name = lock._plain_name()
         self._lock = lock
         self._hold: Hold | None = None  # of the lease, which the caller does not have yet
-        self._backend = backend = locks[lock.using]
+        self.backend = backend = locks[lock.using]
         self._patience = patience = lock._patience(wait, backend.conf)
         if left is UNSET:
             left = patience
         if (most := backend.longest_wait) is not None:
             left = most if left is None else min(left, most)
-        self._left = left
+        self.left = left
         ttl = backend.conf.ttl  # judged with the settings
         if lock.ttl is not UNSET:
             ttl = check_ttl(lock.ttl, name=name, alias=lock.using, longest=backend.longest_ttl)
@@ -145,14 +145,14 @@ class Acquisition:
             check_kind(backend, name, shared=shared, limited=limit is not None)
         waits = patience is None or patience > 0
         key = backend.key(name)
-        self._claim = Claim(name, key, owner, ttl, note, lock._xact, shared, limit or 0, waits)
+        self.claim = Claim(name, key, owner, ttl, note, lock._xact, shared, limit or 0, waits)
 
     def _longest_hold(self) -> float | None:
         given = self._lock.max_hold
         return None if given is None else check_ttl(given, what="max_hold")
 
     def _shortest_hold(self, name: str) -> float:
-        lock, backend = self._lock, self._backend
+        lock, backend = self._lock, self.backend
         if lock._xact or not backend.transferable:
             raise UnsupportedOperationError(
                 "A lock of this backend ends with its "
@@ -171,7 +171,7 @@ class Acquisition:
         try:
             return this_note(
                 lock.metadata,
-                show_caller=self._backend.conf.show_caller,
+                show_caller=self.backend.conf.show_caller,
                 ttl=ttl,
                 renewed=self._renewing,
                 min_hold=self._min_hold or None,
@@ -188,81 +188,81 @@ class Acquisition:
     def run(self) -> Lease:
         """Acquire in this thread. Raises LockNotAcquiredError, or what `Lock.acquire` raises."""
         first = None
-        if self._is_plain():
-            backend, claim = self._backend, self._claim
+        if self.is_plain():
+            backend, claim = self.backend, self.claim
             try:
-                limit = flow.patience(backend, self._left)
+                limit = flow.patience(backend, self.left)
                 answer = backend.call("try_acquire", claim, limit, name=claim.name)
                 if isinstance(answer, Grant) and (lease := self._at_once(answer)) is not None:
                     return lease
-                first = Attempt(self._started, answer)
+                first = Attempt(self.started, answer)
             except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
-                first = Attempt(self._started, error=error)
+                first = Attempt(self.started, error=error)
         try:
             return flow.run(self.flow(first))
         except BaseException:
-            self._give_up(first)
+            self.give_up(first)
             raise
 
     async def arun(self) -> Lease:
         """Acquire as `run`, on the event loop."""
         first = None
-        if asyncio._get_running_loop() is not None and self._is_plain():
-            backend, claim = self._backend, self._claim
+        if asyncio._get_running_loop() is not None and self.is_plain():
+            backend, claim = self.backend, self.claim
             try:
-                limit = flow.patience(backend, self._left)
+                limit = flow.patience(backend, self.left)
                 answer = await flow.ask(backend, "try_acquire", claim, limit, name=claim.name)
                 if isinstance(answer, Grant) and (lease := self._at_once(answer)) is not None:
                     return lease
-                first = Attempt(self._started, answer)
+                first = Attempt(self.started, answer)
             except GeneratorExit:
-                self._abandon()  # no event loop drives us any more
+                self.abandon()  # no event loop drives us any more
                 raise
             except BaseException as error:  # noqa: BLE001 - the flow decides, and raises it again
-                first = Attempt(self._started, error=error)
+                first = Attempt(self.started, error=error)
         try:
             return await flow.arun(self.flow(first))
         except BaseException:
-            self._give_up(first)
+            self.give_up(first)
             raise
 
-    def _give_up(self, first: Attempt | None) -> None:
+    def give_up(self, first: Attempt | None) -> None:
         """Have what was granted released in the background, if the flow was not yet told of it."""
         if first is not None and not first.taken:
             first.error = None  # it refers to the frame that has ``first``
-            self._abandon()
+            self.abandon()
         else:
             self._forget()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Release in the background what the store may have granted."""
         self._forget()
-        abandon(self._backend, self._claim, self._place)
+        abandon(self.backend, self.claim, self._place)
 
     def _forget(self) -> None:
         """End a lease that no caller was given, or it would be said to be dropped by its holder."""
         if self._hold is not None:
             self._hold.move(State.ACTIVE, State.RELEASED)
 
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Return whether the store is asked first, whatever comes of it; and begin to."""
-        backend, left = self._backend, self._left
+        backend, left = self.backend, self.left
         if (
             is_pending()
-            or find(backend, self._claim.key, self._me) is not None
+            or find(backend, self.claim.key, self._me) is not None
             or (backend.conf.in_transaction == "error" and not self._lock._xact)
-            or ((left is None or left > 0) and backend.is_contended(self._claim))
+            or ((left is None or left > 0) and backend.is_contended(self.claim))
         ):
             return False
         self._place = backend.place()
-        self._started = backend.clock()
+        self.started = backend.clock()
         return True
 
     def _at_once(self, answer: Grant) -> Lease | None:
         """Return the lease of a grant, unless a receiver waits for it or it came too late."""
         valid_for = answer.valid_for
-        deadline = self._started + valid_for - flow.drift(valid_for)
-        if self._backend.clock() >= deadline or heard(lock_acquired):
+        deadline = self.started + valid_for - flow.drift(valid_for)
+        if self.backend.clock() >= deadline or heard(lock_acquired):
             return None
         return self._leased(answer, deadline)
 
@@ -270,7 +270,7 @@ class Acquisition:
 
     def flow(self, first: Attempt | None = None) -> Flow[Lease]:
         """Return the flow that acquires; ``first`` is what the plain call has come to."""
-        backend, claim = self._backend, self._claim
+        backend, claim = self.backend, self.claim
         if first is None:
             mine = find(backend, claim.key, self._me)
             if is_pending():
@@ -283,8 +283,8 @@ class Acquisition:
             if backend.conf.in_transaction == "error" and not self._lock._xact:
                 yield from self._refuse_transaction()
             self._place = backend.place()
-            self._started = backend.clock()
-        started, left = self._started, self._left
+            self.started = backend.clock()
+        started, left = self.started, self.left
         try:
             answer = yield from flow.acquire(
                 backend,
@@ -308,7 +308,7 @@ class Acquisition:
                 if answer.repeated:
                     lease._hold.note_unanswered(claim.ttl, backend.clock())
         except BaseException:
-            self._abandon()  # interrupted, and granted already
+            self.abandon()  # interrupted, and granted already
             raise
         if lease is None:
             refusal = cast("Refusal", answer)
@@ -332,11 +332,11 @@ class Acquisition:
 
     def _leased(self, granted: Grant | Granted, deadline: float) -> Lease:
         """Return the lease of a grant, which is watched from here on."""
-        backend, lock = self._backend, self._lock
+        backend, lock = self.backend, self._lock
         try:
             self._hold = hold = Hold(
                 backend,
-                self._claim,
+                self.claim,
                 granted,
                 deadline=deadline,
                 acquired=backend.clock(),
@@ -348,7 +348,7 @@ class Acquisition:
             )
             lease = Lease(hold)
             watchdog.watch(hold)
-            logger.debug("Acquired lock %.200r of alias %r", self._claim.name, lock.using)
+            logger.debug("Acquired lock %.200r of alias %r", self.claim.name, lock.using)
         except BaseException:
             self._forget()
             raise
@@ -356,11 +356,11 @@ class Acquisition:
 
     def _told(self, signal: Signal, hold: Hold | None = None, **facts: Any) -> Tell:
         lock = self._lock
-        return Tell(signal, lock.using, {"name": self._claim.name, **facts}, lock.label, hold)
+        return Tell(signal, lock.using, {"name": self.claim.name, **facts}, lock.label, hold)
 
     def _again(self, mine: Hold) -> Flow[Lease | None]:
         """Nest in our own hold, or refuse to; None when the store says it is no longer ours."""
-        claim = self._claim
+        claim = self.claim
         if claim.limit != mine.claim.limit:
             raise self._of_another_limit(mine.claim.limit)
         if mine.claim.shared and not claim.shared:
@@ -403,24 +403,24 @@ class Acquisition:
             raise LockInTransactionError(
                 "The lock is taken inside an open transaction and would be free before the "
                 "commit. Use lock(...).atomic(), which commits first, or IN_TRANSACTION='hold'",
-                name=self._claim.name,
+                name=self.claim.name,
                 alias=self._lock.using,
             )
 
     def _of_another_limit(self, limit: int) -> InvalidLockError:
         """Return the error of a name that is held with another ``limit`` than ours."""
         held, asked = [
-            f"limit={each}" if each else "no limit" for each in (limit, self._claim.limit)
+            f"limit={each}" if each else "no limit" for each in (limit, self.claim.limit)
         ]
         return InvalidLockError(
             f"It is held with {held}, and asked for with {asked}: all who use a name must name "
             "the same",
-            name=self._claim.name,
+            name=self.claim.name,
             alias=self._lock.using,
         )
 
     def _refused(self, refusal: Refusal) -> LockNotAcquiredError | InvalidLockError:
-        backend, patience = self._backend, self._patience
+        backend, patience = self.backend, self._patience
         if refusal.other_limit is not None:
             return self._of_another_limit(refusal.other_limit)
         note = HolderInfo.loads(refusal.note) if refusal.note else None
@@ -434,7 +434,7 @@ class Acquisition:
             message += f", for another {max(0.0, refusal.remaining):.1f} s unless renewed"
         if note is not None and note.min_hold is not None:
             message += f", from its grant on for {note.min_hold:g} s at least, by min_hold"
-        if relative := of_same_flow(backend, self._claim.key):
+        if relative := of_same_flow(backend, self.claim.key):
             message += (
                 f". It is {relative.party()!r} of the same chain of calls, which may be waiting "
                 "for you: pass the lease instead of acquiring again"
@@ -446,7 +446,7 @@ class Acquisition:
             message += f". Waited {patience:g} s: increase wait, or shorten the critical section"
         return kind(
             message,
-            name=self._claim.name,
+            name=self.claim.name,
             alias=self._lock.using,
             retry_after=refusal.remaining,
             holder=holder,

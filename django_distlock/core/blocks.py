@@ -23,39 +23,15 @@ from .flow import Flow
 from .fork import after_fork
 from .hold import Hold
 from .holder import this_task
+from .leaving import leave_all
 from .registry import Me, party
 from .threads import Mutex
 
-__all__ = ["CancelScope", "Guard", "Leave", "forget", "innermost", "leave_all", "push"]
+__all__ = ["CancelScope", "Guard", "forget", "innermost", "push"]
 
 logger = logging.getLogger("django_distlock")
 
 T = TypeVar("T")
-
-Leave: TypeAlias = "Callable[[Lease, BaseException | None], Flow[None]]"
-"""What is done with each lease at the end of a block, given the error that has ended it."""
-
-
-def leave_all(
-    leases: Sequence[Lease], body_error: BaseException | None, leave: Leave = Lease._leave
-) -> Flow[BaseException | None]:
-    """Leave each lease, the last taken first, whatever happens at the others; return what did."""
-    first: BaseException | None = None
-    left = list(leases)
-    try:
-        while left:
-            try:
-                yield from leave(left.pop(), body_error or first)
-            except GeneratorExit:
-                for lease in left:
-                    lease._drop()
-                raise
-            except BaseException as error:  # noqa: BLE001 - returned, after the others
-                first = first or error
-        return first
-    finally:
-        first = None  # it refers to this frame: see flow.run
-
 
 # -- what the open blocks got ----------------------------------------------------------------------
 

@@ -21,10 +21,12 @@ T = TypeVar("T")
 
 _DOING = {
     "try_acquire": "acquiring",
+    "try_acquire_many": "acquiring",
     "queue": "waiting",
     "renew": "renewing",
     "renew_many": "renewing",
     "release": "releasing",
+    "release_many": "releasing",
     "inspect": "inspecting",
     "holders": "inspecting",
     "scan": "listing locks",

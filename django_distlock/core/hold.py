@@ -181,7 +181,7 @@ class Hold:
         leave(self.index, self)
         self.unwatch()
 
-    def _begin_release(self) -> bool:
+    def begin_release(self) -> bool:
         """Go from ACTIVE to RELEASING; False where the release ends a nested acquisition only.
 
         And where a transaction keeps the hold, or it is over.
@@ -376,7 +376,7 @@ class Hold:
         on from what the call has come to: see `finish_release`.
         """
         fork.check()
-        if (self.backend.conf.in_transaction == "hold" and any_open()) or not self._begin_release():
+        if (self.backend.conf.in_transaction == "hold" and any_open()) or not self.begin_release():
             return False
         try:
             ours = self.backend.call("release", self.claim, name=self.claim.name)
@@ -388,7 +388,7 @@ class Hold:
         """Release as `release_now`, on the event loop."""
         fork.check()
         judged = self.backend.conf.in_transaction == "hold"
-        if (judged and (may_be_elsewhere() or any_open())) or not self._begin_release():
+        if (judged and (may_be_elsewhere() or any_open())) or not self.begin_release():
             return False
         try:
             ours = await flow.ask(self.backend, "release", self.claim, name=self.claim.name)

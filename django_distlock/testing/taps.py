@@ -21,7 +21,16 @@ from .runners import until
 
 __all__ = ["Calls", "Gate", "failing", "tap", "untouchable"]
 
-PRIMITIVES = ("try_acquire", "renew", "renew_many", "release", "inspect", "scan")
+PRIMITIVES = (
+    "try_acquire",
+    "try_acquire_many",
+    "renew",
+    "renew_many",
+    "release",
+    "release_many",
+    "inspect",
+    "scan",
+)
 
 
 class Calls:
@@ -89,7 +98,10 @@ def tap(
     inside: ContextVar[bool] = ContextVar("inside", default=False)
 
     def concerns(args: tuple[Any, ...]) -> bool:
-        return of is None or (bool(args) and of in (args[0], getattr(args[0], "name", None)))
+        if of is None or not args:
+            return of is None
+        given = args[0] if isinstance(args[0], list) else [args[0]]
+        return of in [getattr(each, "name", each) for each in given]
 
     def tapped(*args: Any) -> Any:
         if inside.get() or not concerns(args):

@@ -39,11 +39,11 @@ LAYERS: list[set[str]] = [
     },  # each store for itself: none knows another, but see BUILT_ON
     {"handler", "core.hold"},
     {"lease", "inspection"},
-    {"current"},
+    {"current", "core.leaving"},
     {"decorators"},
     {"core.blocks", "fencing.querysets", "fencing.decorators", "rows"},
     {"core.acquisition"},
-    {"lock"},
+    {"lock", "core.several"},
     {"group", "leader"},
     {""},  # the package itself: the public names
     {

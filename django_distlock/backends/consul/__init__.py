@@ -63,6 +63,7 @@ class ConsulBackend(FlowBackend):
     queues = fair = notifies = counts_waiters = cleans = True
     supports_shared = supports_limit = True
     poll = (0.02, 0.25)
+    at_once = 64
     longest_ttl = options.LONGEST_TTL
     store_errors = (HttpError, ConsulError)
     answer_error = staticmethod(partial(ConsulError, 200))
@@ -95,6 +96,8 @@ class ConsulBackend(FlowBackend):
             lambda id: self._algorithm.reap(id),
         )
         ways = Ways(keeps=self.opts.get("BEHAVIOR") == "release")
+        if ways.keeps:
+            self.at_once = 1  # an attempt has to know whether there is a key
         liveness = Liveness(self.clock)
         self._algorithm = ConsulAlgorithm(
             self._api, self._folder, ways, self._sessions, liveness, self.clock
@@ -110,6 +113,10 @@ class ConsulBackend(FlowBackend):
     def acquire_flow(self, claim: Claim, *, join: bool) -> Talk[Grant | Refusal]:
         return self._algorithm.acquire(claim, join)
 
+    def acquire_many_flow(self, claims: Sequence[Claim]) -> Talk[list[Grant | None]]:
+        """Attempt 16 in each transaction."""
+        return self._algorithm.acquire_many(claims)
+
     def renew_flow(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
         """Renew one, or 32 in each transaction."""
         if len(claims) == 1:
@@ -118,6 +125,10 @@ class ConsulBackend(FlowBackend):
 
     def release_flow(self, claim: Claim) -> Talk[bool]:
         return self._algorithm.release(claim)
+
+    def release_many_flow(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Release 32 in each transaction."""
+        return self._algorithm.release_many(claims)
 
     def withdraw_flow(self, claim: Claim) -> Talk[bool]:
         return self._algorithm.withdraw(claim)

@@ -16,7 +16,7 @@ from .api import MOST_OPS, Api, Op, Talk, Txn
 from .holds import ConsulEntry, Hold, Plan, Ways, chunks
 from .liveness import Liveness
 from .queue import Queue
-from .records import ConsulRecord, Paths, stands_for, state_of
+from .records import ConsulRecord, KeyValue, Paths, stands_for, state_of
 from .sessions import ConsulSessions
 from .shares import Shares
 
@@ -106,6 +106,47 @@ class ConsulAlgorithm:
                 entry = None
         return Refusal(queue=entry is not None)
 
+    def acquire_many(self, claims: Sequence[Claim]) -> Talk[list[Grant | None]]:
+        """Attempt each once, as many as fit into one transaction, which is done for all or none.
+
+        Where it is not done, those before the first that was refused are attempted again.
+        """
+        granted: dict[str, Grant] = {}
+        size = len(self._attempt(claims[0])[2])
+        for numbers in chunks([size + 1] * len(claims), MOST_OPS):
+            some = [claims[number] for number in numbers]
+            while some and (refused := (yield from self._lock_all(some, granted))) is not None:
+                some = some[:refused]
+            if len(some) < len(numbers):
+                break
+        return [granted.get(claim.owner) for claim in claims]
+
+    def _attempt(self, claim: Claim) -> tuple[Paths, ConsulRecord, list[Op]]:
+        """Return what an attempt is about that reads nothing, and what has to be so for it."""
+        paths = Paths(self.start, claim.key)
+        return paths, self.ways.first_record(claim, None), self.ways.attempt(paths, None, new=False)
+
+    def _lock_all(self, claims: Sequence[Claim], granted: dict[str, Grant]) -> Talk[int | None]:
+        """Lock all, or return the number of the first that cannot be."""
+        asked = self.clock()
+        ops: list[Op] = []
+        made: list[tuple[Claim, Paths, ConsulRecord, str]] = []
+        for claim in claims:
+            session = yield from self.sessions.for_ttl(claim.ttl)
+            paths, record, checks = self._attempt(claim)
+            ops += self.ways.take(paths, session.id, record.dumps(), Plan(checks), paths.lock)
+            made.append((claim, paths, record, session.id))
+        doubts: list[Exception] = []
+        txn = yield from self.api.transact(ops, doubts)
+        if not txn.done:
+            if doubts:
+                raise doubts[0]  # it may be refused for what it has done itself, unanswered
+            return min(txn.failed or {0: ""}) * len(claims) // len(ops)
+        pairs = {pair.key: pair for pair in txn.pairs}
+        for claim, paths, record, id in made:
+            granted[claim.owner] = self._granted(claim, paths, record, id, pairs[paths.lock], asked)
+        return None
+
     def _unread(
         self,
         claim: Claim,
@@ -149,22 +190,38 @@ class ConsulAlgorithm:
             self.sessions.forget(session.id)
             again = False
         pair = txn.pairs[-1]
-        hold = self.holds[claim.owner] = Hold(
-            paths=paths,
-            session=session.id,
-            index=pair.index,
-            token=pair.index,
-            lock_index=pair.lock_index,
-            record=record,
-            until=asked + claim.ttl,
-            entry="" if entry is None or share else entry.key,
-            share=share,
-        )
+        own = "" if entry is None or share else entry.key
+        grant = self._granted(claim, paths, record, session.id, pair, asked, own, share)
         self.queue.drop(claim)
         if members is not None:
             self.shares.granted(claim.key, pair.index, members)
             if entry is not None:
                 self.queue.call_next(claim.key, entry.key)
+        return grant
+
+    def _granted(
+        self,
+        claim: Claim,
+        paths: Paths,
+        record: ConsulRecord,
+        session: str,
+        pair: KeyValue,
+        asked: float,
+        entry: str = "",
+        share: str = "",
+    ) -> Grant:
+        """Note what a claim holds, by the pair that was written for it."""
+        hold = self.holds[claim.owner] = Hold(
+            paths=paths,
+            session=session,
+            index=pair.index,
+            token=pair.index,
+            lock_index=pair.lock_index,
+            record=record,
+            until=asked + claim.ttl,
+            entry=entry,
+            share=share,
+        )
         return hold.grant(claim.ttl)
 
     # -- renew -------------------------------------------------------------------------------------
@@ -283,6 +340,32 @@ class ConsulAlgorithm:
             freed = freed or (found is None and hold.doubtful)
         self.holds.pop(claim.owner, None)
         return freed and in_time
+
+    def release_many(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Free several, as many as fit into one transaction, and the others one by one."""
+        freed: dict[str, bool] = {}
+        known = [
+            (claim, hold)
+            for claim in claims
+            if (hold := self.holds.get(claim.owner)) and not (hold.entry or hold.doubtful)
+        ]
+        size = len(self.ways.free(known[0][1])) if known else 0
+        for numbers in chunks([size] * len(known), MOST_OPS):
+            some = [known[number] for number in numbers]
+            doubts: list[Exception] = []
+            try:
+                ops = [one for _, hold in some for one in self.ways.free(hold)]
+                done = (yield from self.api.transact(ops, doubts)).done
+            finally:
+                for _, hold in some:
+                    hold.doubtful |= bool(doubts)
+            for claim, hold in some if done else ():
+                freed[claim.owner] = self.clock() < hold.until
+                self.holds.pop(claim.owner, None)
+        for claim in claims:
+            if claim.owner not in freed:
+                freed[claim.owner] = yield from self.release(claim)
+        return [freed[claim.owner] for claim in claims]
 
     def _release_unknown(self, claim: Claim) -> Talk[bool]:
         """Free what another process took, or what an answer that was lost told of."""

@@ -34,6 +34,7 @@ __all__ = [
     "key_of",
     "look",
     "move",
+    "nested",
     "page",
     "release",
     "revoke",
@@ -49,7 +50,7 @@ __all__ = [
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]+")
 _LIMITED = re.compile(r"([0-9]{1,9}):([0-9]{0,9}):([0-9]{1,19})")
 
-TXN, RANGE = "/v3/kv/txn", "/v3/kv/range"
+TXN, RANGE, KEEPALIVE = "/v3/kv/txn", "/v3/kv/range", "/v3/lease/keepalive"
 
 SHARED = "shared"
 
@@ -251,9 +252,7 @@ def revoke(lease: str) -> Question:
 
 def keepalive(leases: Iterable[str]) -> Question:
     """Begin the ttl of several leases again; they are answered in lines, in the same order."""
-    return Question(
-        "/v3/lease/keepalive", "\n".join(f'{{"ID":"{each}"}}' for each in leases), reads=True
-    )
+    return Question(KEEPALIVE, "\n".join(f'{{"ID":"{each}"}}' for each in leases), reads=True)
 
 
 def time_to_live(lease: str) -> Question:
@@ -387,6 +386,12 @@ def share(key: str, created: int, value: str) -> Question:
 def release(key: str, created: int) -> Question:
     """Remove the key of who holds the lock."""
     return Question(TXN, _txn(_is_created_at(key, created), [_delete(key)]))
+
+
+def nested(questions: Sequence[Question]) -> Question:
+    """Ask several transactions in one; each is answered for by a part of the answer."""
+    inner = [f'{{"request_txn":{each.body}}}' for each in questions]
+    return Question(TXN, _txn("", inner), reads=all(each.reads for each in questions))
 
 
 def withdraw(keys: EtcdKeys) -> Question:

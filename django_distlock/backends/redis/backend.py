@@ -53,6 +53,7 @@ class RedisBackend(RedisInspection):
     # Until then the mailbox asks for one of each name.
     queue_limit = 5.0
     poll = (0.02, 0.1)
+    at_once = 500
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
@@ -81,6 +82,8 @@ class RedisBackend(RedisInspection):
             self._way = Watched(target.base, conf.retention)
             self.queues = self.fair = self.counts_waiters = False
         self._replicas: int = self.opts.get("WAIT_REPLICAS", 0)
+        if self._replicas or self._scripted is None:
+            self.at_once = 1
         # With one server and scripts a primitive is a single command.
         self._direct: tuple[Scripted, NodeClient, AsyncNodeClient] | None = None
         node, anode = self._clients, self._aclients
@@ -146,6 +149,29 @@ class RedisBackend(RedisInspection):
             self._queued.setdefault(claim.owner, self.clock())
         return meant
 
+    def try_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
+        """Attempt each once, all in one write."""
+        answers = self._clients.converse(self._attempts(claims), self._patience(limit))
+        return self._grants(claims, answers)
+
+    async def atry_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
+        """Attempt as `try_acquire_many`, on the event loop."""
+        answers = await self._aclients.converse(self._attempts(claims), self._patience(limit))
+        return self._grants(claims, answers)
+
+    def _attempts(self, claims: Sequence[Claim]) -> Begin[list[Any]]:
+        return lambda: self._together().acquire_many(claims)
+
+    def _together(self) -> Scripted:
+        """Return the way that takes many at once."""
+        if self._scripted is None:
+            raise NotImplementedError  # see `at_once`
+        return self._scripted
+
+    def _grants(self, claims: Sequence[Claim], answers: list[Any]) -> list[Grant | None]:
+        meant = map(self._way.understand, claims, answers)
+        return [each if isinstance(each, Grant) else None for each in meant]
+
     def renew(self, claim: Claim) -> bool:
         return self._clients.converse(lambda: self._way.renew([claim]), self.command_timeout)[0]
 
@@ -203,6 +229,35 @@ class RedisBackend(RedisInspection):
                 packed = way.release_at_once(claim)
                 return bool(await client.ask_packed(packed, limit, resend=False) == 1)
         return await self._aclients.converse(lambda: self._way.release(claim), limit, resend=False)
+
+    def release_many(self, claims: Sequence[Claim]) -> list[bool]:
+        """Release each, all in one write."""
+        begin, limit = self._releases(claims), self.command_timeout
+        try:
+            return self._clients.converse(begin, limit, resend=False)
+        except self._cut_off:
+            self._clients.converse(begin, limit, resend=False)
+            return [True] * len(claims)  # see `release`
+        finally:
+            self._leave_queue(claims)
+
+    async def arelease_many(self, claims: Sequence[Claim]) -> list[bool]:
+        """Release as `release_many`, on the event loop."""
+        begin, limit = self._releases(claims), self.command_timeout
+        try:
+            return await self._aclients.converse(begin, limit, resend=False)
+        except self._cut_off:
+            await self._aclients.converse(begin, limit, resend=False)
+            return [True] * len(claims)
+        finally:
+            self._leave_queue(claims)
+
+    def _releases(self, claims: Sequence[Claim]) -> Begin[list[bool]]:
+        return lambda: self._together().release_many(claims)
+
+    def _leave_queue(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._queued.pop(claim.owner, None)
 
     # -- waiting -----------------------------------------------------------------------------------
 

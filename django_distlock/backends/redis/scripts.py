@@ -74,6 +74,10 @@ class Scripted:
         """
         return run(self._acquire, *self._to_acquire(claim, home))
 
+    def acquire_many(self, claims: Sequence[Claim]) -> Talk[list[Any]]:
+        """Attempt each once, without queueing, by commands sent together."""
+        return run_all(self._acquire, [self._to_acquire(claim, b"") for claim in claims])
+
     def acquire_at_once(self, claim: Claim, home: bytes) -> bytes:
         """Return the one command of `acquire`, packed, for a server that knows the script."""
         life, queues = self._life(claim.ttl), int(home != b"")
@@ -121,6 +125,11 @@ class Scripted:
         """Hand the name over, or free it; or withdraw."""
         answer = yield from run(self._release, *self._to_release(claim))
         return bool(answer == 1)
+
+    def release_many(self, claims: Sequence[Claim]) -> Talk[list[bool]]:
+        """Release each, by commands sent together."""
+        answers = yield from run_all(self._release, [self._to_release(claim) for claim in claims])
+        return [answer == 1 for answer in answers]
 
     def release_at_once(self, claim: Claim) -> bytes:
         """Return the one command of `release`, packed, for a server that knows the script."""

@@ -13,12 +13,14 @@ Only the constants below are put together into SQL; whatever comes from outside 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...core.durations import in_microseconds
+from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
 
 __all__ = [
@@ -49,6 +51,10 @@ T = TypeVar("T", bound="DataclassInstance")
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
+_FIELDS: Final = ("key", "name", "owner", "ttl", "note")
+"""The parameters that are a claim's own, in a row of `Dialect.acquire_many`."""
+_FIELD: Final = re.compile(rf"%\(({'|'.join(_FIELDS)})\)s")
+
 COLUMNS: Final = "digest, name, owner, token, acquired, expires, note"
 
 
@@ -75,8 +81,9 @@ class WaitQueueSql:
 class Dialect:
     """The SQL of one database.
 
-    ``renew_many`` and ``owners`` have lists of placeholders filled in, see `many`; so has
-    ``remove``, see `removing`.
+    ``renew_many``, ``release_many`` and ``owners`` have lists of placeholders filled in, see
+    `many`; so have ``remove``, see `removing`, and ``acquire_many``, with a ``row`` for each claim.
+    That is an upsert everywhere, which tells nothing: ``owners`` tells who holds what then.
 
     Without RETURNING, ``acquire`` puts the token of a grant into LAST_INSERT_ID(), 0 for a refusal:
     the server sends it along with its answer.
@@ -99,6 +106,7 @@ class Dialect:
     renew_many: str
     owners: str
     release: str
+    release_many: str
     inspect: str
     scan: str
     expired: str
@@ -109,6 +117,8 @@ class Dialect:
     free: str
     make: str
     make_soon: str
+    acquire_many: str
+    row: str
     acquire_soon: str = ""
     create: str = ""  # asked when acquire found no row, where acquire does not make one itself
     create_soon: str = ""
@@ -128,13 +138,29 @@ class Dialect:
         """Return the parameters of acquire; ``name`` is readable ASCII."""
         return {**self.renewing(claim), "name": name, "note": claim.note}
 
-    def many(self, sql: str, claims: Sequence[Claim], ttl: float) -> tuple[str, dict[str, Any]]:
+    def many(
+        self, sql: str, claims: Sequence[Claim], ttl: float = 0.0
+    ) -> tuple[str, dict[str, Any]]:
         """Return ``sql`` with a placeholder for each claim's key and owner, and the parameters."""
         keys = {f"k{i}": claim.key for i, claim in enumerate(claims)}
         owners = {f"o{i}": claim.owner for i, claim in enumerate(claims)}
         lists = {"keys": keys, "owners": owners}
         sql = sql.format(**{k: ", ".join(f"%({each})s" for each in v) for k, v in lists.items()})
         return sql, {"ttl": in_microseconds(ttl), **keys, **owners, **self.clock()}
+
+    def acquiring_many(
+        self, claims: Sequence[Claim], patience: float
+    ) -> tuple[str, dict[str, Any]]:
+        """Return ``acquire_many`` with a row for each claim, and the parameters.
+
+        The server waits ``patience`` seconds for the rows that are locked, if it can be told to.
+        """
+        rows, given = [], self.clock() | patient(patience)
+        for number, claim in enumerate(claims):
+            rows.append(_FIELD.sub(rf"%(\g<1>{number})s", self.row))
+            fields = self.acquiring(claim, readable(claim.name))
+            given |= {f"{field}{number}": fields[field] for field in _FIELDS}
+        return self.acquire_many.format(rows=", ".join(rows)), given
 
     def removing(self, keys: Sequence[str], older: int) -> tuple[str, dict[str, Any]]:
         """Return ``remove`` with a placeholder for each key, and the parameters."""
@@ -253,9 +279,11 @@ def _dialect(
         acquire=acquire,
         renew=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {ours}",  # noqa: S608
         renew_many=f"UPDATE distlock_lock SET expires = {now} + %(ttl)s WHERE {among}",  # noqa: S608
-        owners=f"SELECT owner FROM distlock_lock WHERE {among}",  # noqa: S608
+        owners=f"SELECT owner, token FROM distlock_lock WHERE {among}",  # noqa: S608
         release=f"UPDATE distlock_lock SET owner = {empty}, expires = -{now}, note = {empty}"  # noqa: S608
         f" WHERE {ours}",
+        release_many=f"UPDATE distlock_lock SET owner = {empty}, expires = -{now}, note = {empty}"  # noqa: S608
+        f" WHERE {among}",
         see=f"{select} WHERE digest = %(key)s",
         swap=swap,
         free=swap,
@@ -320,6 +348,22 @@ ON CONFLICT (digest) DO NOTHING
 RETURNING owner, token, 0::bigint, ''::text"""
 
 
+# Unlike `_PG_ACQUIRE` it makes the rows that there are not, and locks those that are held.
+_PG_ROW: Final = (
+    "(%(key)s::varchar, %(name)s::text, %(owner)s::varchar, %(ttl)s::bigint, %(note)s::text)"
+)
+_PG_ACQUIRE_MANY: Final = f"""
+INSERT INTO distlock_lock AS l ({COLUMNS})
+SELECT asked.digest, asked.name, asked.owner, {PG_NOW}, {PG_NOW}, {PG_NOW} + ttl, asked.note
+  FROM (VALUES {{rows}}) AS asked (digest, name, owner, ttl, note)
+ WHERE set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL
+ON CONFLICT (digest) DO UPDATE SET
+  token = CASE WHEN l.owner = excluded.owner THEN l.token ELSE greatest(l.token + 1, {PG_NOW}) END,
+  acquired = CASE WHEN l.owner = excluded.owner THEN l.acquired ELSE {PG_NOW} END,
+  name = excluded.name, note = excluded.note, owner = excluded.owner,
+  expires = {PG_NOW} + excluded.expires - excluded.acquired
+WHERE l.owner = excluded.owner OR l.expires <= {PG_NOW}"""  # noqa: S608
+
 # For this transaction only, which is this statement. Judged for the row that is found, or is to be
 # inserted, so before it, or the one in its way, is locked.
 PG_PATIENCE: Final = "set_config('lock_timeout', %(milliseconds)s::text, true) IS NOT NULL"
@@ -347,13 +391,18 @@ _PG: Final = _dialect(
     acquire_soon=_PG_ACQUIRE.replace("WHERE", f"WHERE {PG_PATIENCE} AND", 1),
     create=_PG_CREATE,
     create_soon=_PG_CREATE.replace("ON CONFLICT", f"WHERE {PG_PATIENCE} ON CONFLICT", 1),
+    acquire_many=_PG_ACQUIRE_MANY,
+    row=_PG_ROW,
     wait_queue=_PG_WAIT_QUEUE,
 )
 
 # Nobody relies on a release: the next grant, which waits for the disk, takes it there as well, and
 # one that a crash has undone is over with its ttl.
 POSTGRESQL: Final = replace(
-    _PG, release=f"{_PG.release} AND {_PG_HASTE}", free=f"{_PG.free} AND {_PG_HASTE}"
+    _PG,
+    release=f"{_PG.release} AND {_PG_HASTE}",
+    release_many=f"{_PG.release_many} AND {_PG_HASTE}",
+    free=f"{_PG.free} AND {_PG_HASTE}",
 )
 
 POSTGRESQL_HASTY: Final = replace(
@@ -362,6 +411,7 @@ POSTGRESQL_HASTY: Final = replace(
     acquire_soon=POSTGRESQL.acquire_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
     create=POSTGRESQL.create.replace("ON CONFLICT", f"WHERE {_PG_HASTE} ON CONFLICT", 1),
     create_soon=POSTGRESQL.create_soon.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
+    acquire_many=POSTGRESQL.acquire_many.replace("WHERE", f"WHERE {_PG_HASTE} AND", 1),
     swap=f"{POSTGRESQL.swap} AND {_PG_HASTE}",
     renew=f"{POSTGRESQL.renew} AND {_PG_HASTE}",
     renew_many=f"{POSTGRESQL.renew_many} AND {_PG_HASTE}",
@@ -374,12 +424,16 @@ MY_EMPTY: Final = "SPACE(0)"
 MY_TEXT: Final = f"COALESCE(%({{}})s, {MY_EMPTY})"
 MY_NOTE: Final = MY_TEXT.format("note")
 
+_MY_ROW: Final = (
+    f"(%(key)s, %(name)s, %(owner)s, {MY_NOW}, {MY_NOW}, {MY_NOW} + %(ttl)s, {MY_NOTE})"
+)
+
 # UTC_TIMESTAMP is the same everywhere in a statement, so that all IFs agree, and knows no daylight
 # saving. MariaDB assigns from left to right, or all at once by the sql_mode SIMULTANEOUS_ASSIGNMENT
 # (part of ORACLE): the expiry is judged by the new owner or by the old expiry, and either is right.
 _MY_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, %(owner)s, {MY_NOW}, {MY_NOW}, {MY_NOW} + %(ttl)s, {MY_NOTE})
+VALUES {_MY_ROW}
 ON DUPLICATE KEY UPDATE
   token = IF(owner <> VALUES(owner) AND expires <= {MY_NOW},
              GREATEST(token + 1, VALUES(token)), token),
@@ -404,6 +458,8 @@ MARIADB: Final = _dialect(
     make_soon=MY_PATIENCE + _MY_MAKE,
     acquire=_MY_ACQUIRE,
     acquire_soon=MY_PATIENCE + _MY_ACQUIRE,
+    acquire_many=MY_PATIENCE + _MY_ACQUIRE.replace(_MY_ROW, "{rows}"),
+    row=_MY_ROW,
     wait_queue=WaitQueueSql(
         enter="SELECT IF(GET_LOCK(%(wait_queue)s, 0), 1, 2 * GET_LOCK(%(wait_queue)s, %(limit)s))",
         leave="SELECT RELEASE_LOCK(%(wait_queue)s)",
@@ -418,16 +474,13 @@ MARIADB: Final = _dialect(
 # number back. MySQL assigns from left to right.
 _WON: Final = f"(distlock_lock.owner = new.owner OR distlock_lock.expires <= {MY_NOW})"
 _FREE: Final = f"distlock_lock.expires <= {MY_NOW}"
-MYSQL: Final = _dialect(
-    MY_NOW,
-    empty=MY_EMPTY,
-    text=MY_TEXT,
-    make=_MY_MAKE,
-    make_soon=_MY_MAKE,  # a statement that writes cannot be given a limit there
-    acquire=f"""
+_MYSQL_ROW: Final = (
+    f"(%(key)s, %(name)s, %(owner)s, LAST_INSERT_ID({MY_NOW}), {MY_NOW}, {MY_NOW} + %(ttl)s, "
+    f"{MY_NOTE})"
+)
+_MYSQL_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, %(owner)s, LAST_INSERT_ID({MY_NOW}), {MY_NOW}, {MY_NOW} + %(ttl)s,
-        {MY_NOTE}) AS new
+VALUES {_MYSQL_ROW} AS new
 ON DUPLICATE KEY UPDATE
   token = IF({_WON},
              LAST_INSERT_ID(IF(distlock_lock.owner = new.owner, distlock_lock.token,
@@ -438,7 +491,16 @@ ON DUPLICATE KEY UPDATE
   name = IF({_FREE}, new.name, distlock_lock.name),
   note = IF({_FREE}, new.note, distlock_lock.note),
   owner = IF({_FREE}, new.owner, distlock_lock.owner),
-  expires = IF({_WON}, new.expires, distlock_lock.expires)""",  # noqa: S608 - constants
+  expires = IF({_WON}, new.expires, distlock_lock.expires)"""  # noqa: S608 - constants
+MYSQL: Final = _dialect(
+    MY_NOW,
+    empty=MY_EMPTY,
+    text=MY_TEXT,
+    make=_MY_MAKE,
+    make_soon=_MY_MAKE,  # a statement that writes cannot be given a limit there
+    acquire=_MYSQL_ACQUIRE,
+    acquire_many=_MYSQL_ACQUIRE.replace(_MYSQL_ROW, "{rows}"),
+    row=_MYSQL_ROW,
     look=f"SELECT owner, token, expires - {MY_NOW}, note FROM distlock_lock"  # noqa: S608
     " WHERE digest = %(key)s",
     wait_queue=WaitQueueSql(
@@ -453,20 +515,24 @@ ON DUPLICATE KEY UPDATE
     ),
 )
 
-SQLITE: Final = _dialect(
-    "%(now)s",
-    make=_MAKE + _NOTHING,
-    make_soon=_MAKE + _NOTHING,
-    acquire=f"""
+_SQLITE_ROW: Final = "(%(key)s, %(name)s, %(owner)s, %(now)s, %(now)s, %(now)s + %(ttl)s, %(note)s)"
+_SQLITE_ACQUIRE: Final = f"""
 INSERT INTO distlock_lock ({COLUMNS})
-VALUES (%(key)s, %(name)s, %(owner)s, %(now)s, %(now)s, %(now)s + %(ttl)s, %(note)s)
+VALUES {_SQLITE_ROW}
 ON CONFLICT (digest) DO UPDATE SET
   token = CASE WHEN owner = excluded.owner THEN token ELSE max(token + 1, excluded.token) END,
   acquired = CASE WHEN owner = excluded.owner THEN acquired ELSE excluded.acquired END,
   name = excluded.name, note = excluded.note,
   owner = excluded.owner, expires = excluded.expires
 WHERE owner = excluded.owner OR expires <= excluded.acquired
-RETURNING owner, token, 0, ''""",  # noqa: S608 - constants
+RETURNING owner, token, 0, ''"""  # noqa: S608 - constants
+SQLITE: Final = _dialect(
+    "%(now)s",
+    make=_MAKE + _NOTHING,
+    make_soon=_MAKE + _NOTHING,
+    acquire=_SQLITE_ACQUIRE,
+    acquire_many=_SQLITE_ACQUIRE.replace(_SQLITE_ROW, "{rows}"),
+    row=_SQLITE_ROW,
     greatest="max",
     look="""
 SELECT NULL, 0, expires - %(now)s, note FROM distlock_lock

@@ -107,6 +107,22 @@ class Statements(ABC):
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         """Free the lock if the claim's owner holds it."""
 
+    def attempt_many(
+        self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], patience: float
+    ) -> list[Grant | None]:
+        """Try to get each lock once; here one after the other, up to one that is refused."""
+        granted: list[Grant | None] = [None] * len(claims)
+        for number, claim in enumerate(claims):
+            answer = self.attempt(connection, claim, patience=patience)
+            if not isinstance(answer, Grant):
+                break
+            granted[number] = answer
+        return granted
+
+    def release_many(self, connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[bool]:
+        """Free each lock that its claim's owner holds; here one after the other."""
+        return [self.release(connection, claim) for claim in claims]
+
     @abstractmethod
     def look(self, connection: BaseDatabaseWrapper, key: str) -> Seen | None:
         """Read the row and the clock with one statement that locks nothing."""
@@ -201,8 +217,35 @@ class TextStatements(Statements):
             cursor.execute(*dialect.many(dialect.renew_many, claims, ttl))
             if cursor.rowcount == len(claims):
                 return {claim.owner for claim in claims}
-            cursor.execute(*dialect.many(dialect.owners, claims, ttl))
-            return {owner for (owner,) in cursor.fetchall()}
+        return set(self._tokens(connection, claims))
+
+    def _tokens(self, connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> dict[str, int]:
+        """Return the owners of those claims that hold their lock, with their tokens."""
+        sql, given = self.dialect.many(self.dialect.owners, claims)
+        return {owner: int(token) for owner, token in fetch(connection, sql, given)}
+
+    def attempt_many(
+        self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], patience: float
+    ) -> list[Grant | None]:
+        """Try to get the locks by one statement, and read who was granted which by another."""
+        sql, given = self.dialect.acquiring_many(claims, patience)
+        with connection.cursor() as cursor:
+            cursor.execute(sql, given)
+            if cursor.description:
+                cursor.fetchall()  # SQLite goes on only as rows are read
+        tokens = self._tokens(connection, claims)
+        return [
+            Grant(tokens[claim.owner], claim.ttl) if claim.owner in tokens else None
+            for claim in claims
+        ]
+
+    def release_many(self, connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[bool]:
+        """Read which are held still, and free those by one statement."""
+        ours = self._tokens(connection, claims)
+        held = [claim for claim in claims if claim.owner in ours]
+        if held:
+            write(connection, *self.dialect.many(self.dialect.release_many, held))
+        return [claim.owner in ours for claim in claims]
 
     def release(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         return write(connection, self.dialect.release, self.dialect.parameters(claim)) == 1

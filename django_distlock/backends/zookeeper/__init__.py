@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage
@@ -13,9 +15,9 @@ from ...conf import AliasConf, OptionSpec
 from ...core.flow import Flow
 from ...core.threads import Event
 from ...core.values import Claim, Grant, Refusal
-from ..flows import FlowBackend, Operation, Standby
+from ..flows import FlowBackend, Operation, Standby, together
 from . import checks, errors, options
-from .algorithm import PRESENCE, ZooKeeperAlgorithm
+from .algorithm import PRESENCE, Talk, ZooKeeperAlgorithm
 from .entries import ZooKeeperEntries, ZooKeeperEntry
 from .inspect import ZooKeeperInspection
 from .keeper import Keeper
@@ -57,6 +59,7 @@ class ZooKeeperBackend(ZooKeeperInspection):
     supports_shared = supports_limit = True
     # A node is of the session that made it, and so of one process.
     transferable = False
+    at_once = 150  # of which each asks for three things
     poll: ClassVar[tuple[float, float]] = (0.02, 0.1)
     options: ClassVar[OptionSpec] = {**FlowBackend.options, **options.SPEC}
 
@@ -102,6 +105,14 @@ class ZooKeeperBackend(ZooKeeperInspection):
         answer = yield from self._algorithm.acquire(claim, join=join)
         self._kept(claim)
         return answer
+
+    def acquire_many_flow(self, claims: Sequence[Claim]) -> Operation[list[Grant | None]]:
+        begun = map(partial(self.acquire_flow, join=False), claims)
+        answers = yield from together(begun, _all)
+        return [each if isinstance(each, Grant) else None for each in answers]
+
+    def release_many_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
+        return together(map(self.release_flow, claims), _all)
 
     def _kept(self, claim: Claim) -> None:
         """Have the keeper see to an entry that is due before what it waits for."""
@@ -194,3 +205,9 @@ class ZooKeeperBackend(ZooKeeperInspection):
         super().forget_parent()
         self._session.forget_parent()
         self._begin()
+
+
+def _all(requests: list[list[Any]]) -> Talk[list[list[Any]]]:
+    """Send the requests of several operations together."""
+    answers = iter((yield list(chain.from_iterable(requests))))
+    return [list(islice(answers, len(each))) for each in requests]

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ from .... import (
     lock_all,
 )
 from ....backends.base import BaseLockBackend
-from ...runners import Actor, Runner
-from ...taps import failing, untouchable
+from ...runners import Actor, Runner, eventually
+from ...taps import failing, tap, untouchable
 from ..base import ContractBase, applies_to_all, needs
 
 __all__ = ["Groups"]
@@ -80,8 +81,66 @@ class Groups(ContractBase):
             await a.acquire(self._group(*names), wait=0)
         lease.check()
         await a.release(lease)
-        with failing(backend, "try_acquire", answered=True), pytest.raises(LockBackendError):
+        many = "try_acquire_many" if backend.at_once > 1 else "try_acquire"
+        with failing(backend, many, answered=True), pytest.raises(LockBackendError):
             await a.acquire(self._group(*names), wait=0)
+        await eventually(lambda: self._are_free(a, names), 10)
+
+    async def _are_free(self, actor: Actor, names: list[str]) -> bool:
+        return not any([await actor.locked(self.lock(name)) for name in names])
+
+    async def test_many_by_few_questions(self, runner: Runner) -> None:
+        """Ask the store once, where it takes many: each lock is as one that was asked for alone."""
+        a, b, backend = runner.actor(), runner.actor(), self.backend()
+        names = self._in_order(runner, 7)
+        verbs = ("try_acquire", "try_acquire_many", "release", "release_many")
+        tokens = [0] * len(names)
+        for _ in range(2):  # of names that are new to the store, and of others
+            with ExitStack() as stack:
+                calls = [stack.enter_context(tap(backend, verb)) for verb in verbs]
+                leases = await a.enter(group := self._group(*names, wait=0))
+                for number, lease in enumerate(leases):
+                    await a.renew(lease)
+                    assert await b.locked(self.lock(names[number]))
+                    if backend.supports_fencing:
+                        assert lease.fencing_token > tokens[number]
+                        tokens[number] = lease.fencing_token
+                await a.leave(group)
+                assert await self._are_free(b, names)
+            if backend.at_once >= len(names):
+                assert [each.begun for each in calls] == [0, 1, 0, 1]
+
+    async def test_what_comes_after_a_held_one_is_left_to_others(self, runner: Runner) -> None:
+        """Hold, while waiting, only what comes before: else groups could wait for each other."""
+        a, b, c = runner.actor(), runner.actor(), runner.actor()
+        names = self._in_order(runner, 5)
+        lease = await b.take(self.lock(names[2]))
+        waiting = a.begin(self._group(*names), wait=20)
+        await eventually(lambda: c.locked(self.lock(names[1])), 10)
+        for name in names[3:]:
+            await c.release(await c.take(self.lock(name), wait=5))
+        for name in names[:2]:
+            assert await c.is_refused(self.lock(name))
+        await b.release(lease)
+        leases = await waiting
+        assert leases is not None
+        for each in leases:
+            assert await c.is_refused(self.lock(each.name))
+            await a.release(each)
+        assert await self._are_free(c, names)
+
+    @pytest.mark.parametrize("answered", [False, True])
+    async def test_the_store_asks_for_another_try(self, runner: Runner, answered: bool) -> None:
+        """Obtain all nevertheless, and release all: whether it was done before or not."""
+        a, backend = runner.actor(), self.backend()
+        names = self._in_order(runner, 4)
+        verbs = ("try_acquire_many", "release_many")
+        for verb in verbs if backend.at_once > 1 else ():
+            with failing(backend, verb, answered=answered, conflict=True, times=1):
+                group = self._group(*names, wait=10)
+                assert len(await a.enter(group)) == len(names)
+                await a.leave(group)
+            await eventually(lambda: self._are_free(a, names), 10)
 
     async def test_groups_do_not_wait_for_each_other(self, runner: Runner) -> None:
         """Take the locks in one order, so that no two wait for each other."""
