@@ -21,6 +21,8 @@ from .values import Grant
 
 __all__ = ["acquire_some"]
 
+EACH = 0.02  # seconds that a store may take for each, beside those for one
+
 
 def acquire_some(asked: Sequence[Acquisition], got: list[Lease]) -> Flow[None]:
     """Acquire the first, waiting for it, and as many of the others as are free; add the leases.
@@ -54,7 +56,7 @@ def _is_plain(acquisition: Acquisition) -> bool:
 def _ask(plain: Sequence[Acquisition], attempts: list[Attempt]) -> Flow[None]:
     """Ask for all at once; add what has come of those before the first that was refused."""
     backend, claims = plain[0].backend, [each.claim for each in plain]
-    limit = flow.patience(backend, plain[0].left)
+    limit = min(backend.command_timeout, flow.patience(backend, plain[0].left) + EACH * len(plain))
     try:
         answers = yield Call(backend, "try_acquire_many", (claims, limit), claims[0].name)
     except LockBackendError as error:
