@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import compress, takewhile
+from typing import TypeAlias
 
 from ..exceptions import LockBackendError, StoreConflictError, StoreUnavailableError
 from ..lease import Lease
@@ -20,6 +21,8 @@ from .flow import Attempt, Call, Flow
 from .values import Grant
 
 __all__ = ["acquire_some"]
+
+Asked: TypeAlias = "dict[Acquisition, Attempt | None]"
 
 EACH = 0.02  # seconds that a store may take for each, beside those for one
 
@@ -34,18 +37,23 @@ def acquire_some(asked: Sequence[Acquisition], got: list[Lease]) -> Flow[None]:
     if len(plain) < 2:
         got.append((yield from asked[0].flow()))
         return
-    attempts: list[Attempt] = []
-    done = 0
+    # What the store may have granted, and what has come of the question, once that is known.
+    asked_for: Asked = dict.fromkeys(plain)
+    before = len(got)
     try:
-        yield from _ask(plain, attempts)
-        if not attempts:
-            got.append((yield from plain[0].flow()))
-        for acquisition, attempt in zip(plain, attempts, strict=False):
+        asked_for, held = yield from _ask(plain, asked_for)
+        for acquisition, attempt in asked_for.items():
             got.append((yield from acquisition.flow(attempt)))
-            done += 1
+        if held is not None:
+            if held.left is not None:
+                held.left = max(0.0, held.left - (held.backend.clock() - held.started))
+            got.append((yield from held.flow()))
     except BaseException:
-        for acquisition, attempt in list(zip(plain, attempts, strict=False))[done:]:
-            acquisition.give_up(attempt)
+        for acquisition, attempt in list(asked_for.items())[len(got) - before :]:
+            if attempt is None:
+                acquisition.abandon()
+            else:
+                acquisition.give_up(attempt)
         raise
 
 
@@ -53,49 +61,41 @@ def _is_plain(acquisition: Acquisition) -> bool:
     return acquisition.claim.is_exclusive and acquisition.is_plain()
 
 
-def _ask(plain: Sequence[Acquisition], attempts: list[Attempt]) -> Flow[None]:
-    """Ask for all at once; add what has come of those before the first that was refused."""
+def _ask(plain: Sequence[Acquisition], asked_for: Asked) -> Flow[tuple[Asked, Acquisition | None]]:
+    """Ask for all at once; return what came of those before the first that is held, and that."""
     backend, claims = plain[0].backend, [each.claim for each in plain]
     limit = min(backend.command_timeout, flow.patience(backend, plain[0].left) + EACH * len(plain))
     try:
         answers = yield Call(backend, "try_acquire_many", (claims, limit), claims[0].name)
     except LockBackendError as error:
-        # The first one decides, as if it had asked by itself. The others may have been granted.
-        attempts.append(Attempt(plain[0].started, error=error))
         if isinstance(error, StoreUnavailableError) or not isinstance(error, StoreConflictError):
-            _abandon(plain[1:])
+            for each in plain[1:]:
+                each.abandon()
         else:
             yield from _give_back(plain[1:])
-        return
-    except GeneratorExit:
-        _abandon(plain)
+        # The first one decides what follows, as if it had asked by itself.
+        return {plain[0]: Attempt(plain[0].started, error=error)}, None
+    except AssertionError:
+        asked_for.clear()  # nothing was let through: see `flow.acquire`
         raise
-    except BaseException as error:
-        if isinstance(error, AssertionError):
-            raise  # nothing was let through: see `flow.acquire`
+    except asyncio.CancelledError:  # which waits for the answer
         yield from _give_back(plain)
-        if not isinstance(error, asyncio.CancelledError):
-            _abandon(plain)  # interrupted in the middle of the question, which may arrive later
+        asked_for.clear()
         raise
-    free = list(takewhile(lambda answer: isinstance(answer, Grant), answers))
-    attempts += [Attempt(each.started, grant) for each, grant in zip(plain, free, strict=False)]
-    behind = [each for each, answer in zip(plain, answers, strict=True) if answer is not None]
-    yield from _give_back(behind[len(free) :])
+    count = sum(1 for _ in takewhile(lambda answer: isinstance(answer, Grant), answers))
+    yield from _give_back(list(compress(plain[count:], answers[count:])))
+    free = zip(plain[:count], answers, strict=False)
+    told: Asked = {each: Attempt(each.started, grant) for each, grant in free}
+    return told, plain[count] if count < len(plain) else None
 
 
 def _give_back(granted: Sequence[Acquisition]) -> Flow[None]:
-    """Release what was granted and is not kept; in the background, where that fails."""
+    """Release what was granted and is not kept; in the background, where the store fails."""
     if not granted:
         return
     backend, claims = granted[0].backend, [each.claim for each in granted]
     try:
         yield Call(backend, "release_many", (claims,), claims[0].name)
-    except BaseException as error:
-        _abandon(granted)
-        if not isinstance(error, LockBackendError):
-            raise
-
-
-def _abandon(acquisitions: Sequence[Acquisition]) -> None:
-    for acquisition in acquisitions:
-        acquisition.abandon()
+    except LockBackendError:
+        for each in granted:
+            each.abandon()

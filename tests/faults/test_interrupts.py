@@ -25,6 +25,7 @@ ALIASES = (
     "consul",
     "zookeeper",
 )
+SEVERAL = ("locmem", "sqlite", "postgresql", "mariadb", "redis", "etcd", "consul", "zookeeper")
 
 
 @pytest.mark.timeout(400)
@@ -51,6 +52,7 @@ def test_a_signals_handler_that_uses_locks(alias: str) -> None:
 # As in the contract, where no block has several locks.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_several_locks_at_every_moment() -> None:
-    sweep: Any = type("Sweep", (Interruptions,), {"alias": "locmem"})()
+@pytest.mark.parametrize("alias", [each for each in SEVERAL if each in settings.DISTLOCKS])
+def test_several_locks_at_every_moment(alias: str) -> None:
+    sweep: Any = type("Sweep", (Interruptions,), {"alias": alias})()
     sweep.interrupt_at_every_moment("several")
