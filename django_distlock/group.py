@@ -170,14 +170,16 @@ class LockGroup(Guard[Leases], Decorates):
         patience = self._patience(wait)
         deadline = None if patience is None else clock() + patience
         got: list[Lease] = []
+        together = True
         try:
             while len(got) < len(members):
                 left = None if deadline is None else max(0.0, deadline - clock())
                 using = members[len(got)][1].using
                 following = (member for _, member in members[len(got) :])
-                some = islice(following, locks[using].at_once)
+                some = islice(following, locks[using].at_once if together else 1)
                 same = takewhile(lambda member, using=using: member.using == using, some)  # type: ignore[misc]
-                yield from acquire_some([each._acquisition(left, patience) for each in same], got)
+                asked = [each._acquisition(left, patience) for each in same]
+                together = (yield from acquire_some(asked, got)) and together
             for lease in got:
                 lease.check()  # one taken first may have run out while we waited for the last
             return Leases._of(got, (place for place, _ in members))

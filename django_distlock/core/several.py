@@ -27,16 +27,17 @@ Asked: TypeAlias = "dict[Acquisition, Attempt | None]"
 EACH = 0.02  # seconds that a store may take for each, beside those for one
 
 
-def acquire_some(asked: Sequence[Acquisition], got: list[Lease]) -> Flow[None]:
+def acquire_some(asked: Sequence[Acquisition], got: list[Lease]) -> Flow[bool]:
     """Acquire the first, waiting for it, and as many of the others as are free; add the leases.
 
-    All are of one backend. Raises what the first one raises that fails, and then only the leases
-    that were added are left to be released.
+    All are of one backend. Returns whether to go on so: not after a conflict, which all the locks
+    of a question share. Raises what the first one raises that fails, and then only the leases that
+    were added are left to be released.
     """
     plain = list(takewhile(_is_plain, asked)) if len(asked) > 1 else []
     if len(plain) < 2:
         got.append((yield from asked[0].flow()))
-        return
+        return True
     # What the store may have granted, and what has come of the question, once that is known.
     asked_for: Asked = dict.fromkeys(plain)
     before = len(got)
@@ -48,6 +49,7 @@ def acquire_some(asked: Sequence[Acquisition], got: list[Lease]) -> Flow[None]:
             if held.left is not None:
                 held.left = max(0.0, held.left - (held.backend.clock() - held.started))
             got.append((yield from held.flow()))
+        return held is not None or len(asked_for) == len(plain)
     except BaseException:
         for acquisition, attempt in list(asked_for.items())[len(got) - before :]:
             if attempt is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .history import HolderInfo, Log
-from .plans import LED, LIMITED, SHARED, Plan, draw
+from .plans import ALONE, LED, LIMITED, SHARED, Plan, draw
 from .resource import Writer
 
 __all__ = ["run"]
@@ -85,6 +86,8 @@ class _Client:
 
     def round(self, plan: Plan) -> bool:
         """Acquire, work, release; return whether it was acquired."""
+        if plan.both:
+            return self.both(plan)
         lease: Any = None
         with self._noted("acquire", plan, wait=plan.wait) as note:
             lease = self._lock(plan).acquire()
@@ -109,6 +112,8 @@ class _Client:
 
     async def around(self, plan: Plan) -> bool:
         """Acquire, work, release; sometimes cancelled while waiting."""
+        if plan.both:
+            return await self.aboth(plan)
         lease: Any = None
         with self._noted("acquire", plan, wait=plan.wait) as note:
             try:
@@ -135,6 +140,66 @@ class _Client:
                     lease.check()
                 else:
                     await getattr(lease, f"a{step}")()
+        return True
+
+    @contextmanager
+    def _noted_both(self, op: str, *told: dict[str, Any]) -> Iterator[list[HolderInfo]]:
+        """Write a call that concerns both exclusive locks down, as one of each."""
+        from django_distlock import LockError
+
+        first, second = told
+        with (
+            self._log.call(op, ALONE[0], **first) as one,
+            self._log.call(op, ALONE[1], **second) as other,
+        ):
+            try:
+                yield [one, other]
+            except LockError as error:  # it may have been done to one of them
+                for note in (one, other):
+                    note.say("info", error=repr(error)[:300])
+
+    def _group(self, plan: Plan) -> Any:
+        from django_distlock import lock_all
+
+        return lock_all(*ALONE, using=self._alias, ttl=self._ttl, renew=plan.renew, wait=0)
+
+    @staticmethod
+    def _tell(notes: list[HolderInfo], leases: Sequence[Any] | None) -> None:
+        for note, lease in zip(notes, leases or (None, None), strict=True):
+            note.say(*_granted(lease), **_facts(lease) | _sure(lease))
+
+    def _write_both(self, plan: Plan, leases: Sequence[Any]) -> list[dict[str, Any]]:
+        told = [_facts(lease) for lease in leases]
+        for name, each in zip(ALONE, told, strict=True):
+            one = replace(plan, name=name)
+            with self._noted("write", one, **each) as note:
+                self._write(note, one, each)
+        return told
+
+    def both(self, plan: Plan) -> bool:
+        """Acquire both by one call, write under each, and release them by one call."""
+        leases: Any = None
+        with self._noted_both("acquire", {"wait": 0}, {"wait": 0}) as notes:
+            leases = self._group(plan).acquire()
+            self._tell(notes, leases)
+        if leases is None:
+            return False
+        told = self._write_both(plan, leases)
+        with self._noted_both("release", *told):
+            leases.release()
+        return True
+
+    async def aboth(self, plan: Plan) -> bool:
+        """Do as `both`."""
+        leases: Any = None
+        with self._noted_both("acquire", {"wait": 0}, {"wait": 0}) as notes:
+            leases = await self._group(plan).aacquire()
+            self._tell(notes, leases)
+        if leases is None:
+            return False
+        told = self._write_both(plan, leases)
+        with self._noted_both("release", *told):
+            await leases.arelease()
         return True
 
 

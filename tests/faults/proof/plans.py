@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LED", "LIMIT", "LIMITED", "MODES", "SHARED", "Plan", "draw"]
+__all__ = ["ALONE", "LED", "LIMIT", "LIMITED", "MODES", "SHARED", "Plan", "draw"]
 
 ALONE = ("first", "second")
 SHARED, LIMITED, LED = "read and written", "limited", "led"
@@ -22,7 +22,8 @@ class Plan:
     """One round: wait at most ``wait`` seconds for ``name``, and do the steps under it.
 
     ``cancel_after``: seconds after which a waiting task is cancelled; None for not at all.
-    ``mode``: options of the lock that say how it is held.
+    ``mode``: options of the lock that say how it is held. ``both``: whether the two exclusive locks
+    are taken by one `lock_all`, without waiting, and only written to.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Plan:
     cancel_after: float | None
     steps: tuple[tuple[str, float], ...]
     mode: dict[str, Any]
+    both: bool = False
 
 
 def draw(
@@ -67,4 +69,5 @@ def draw(
         cancel_after=chance.uniform(0, ttl / 2) if chance.random() < 0.1 else None,
         steps=steps,
         mode=mode,
+        both=name in ALONE and chance.random() < 0.15,
     )
