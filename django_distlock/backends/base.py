@@ -112,8 +112,8 @@ class BaseLockBackend(Calls):
         raise NotImplementedError
 
     def release_many(self, claims: Sequence[Claim]) -> list[bool]:
-        """Release several exclusive locks; for a store that sets `at_once`, in few round trips."""
-        return [self.release(claim) for claim in claims]
+        """Release each, in few round trips. For a store that sets `at_once`."""
+        raise NotImplementedError
 
     def inspect(self, name: str) -> LockInfo | None:
         """Return who holds ``name``, or None. For people and tools.

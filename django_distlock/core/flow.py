@@ -421,8 +421,8 @@ def carried(
                 result: T = stop.value
                 return result
             except UNREAD as error:
-                if not reads or isinstance(error, LockError):
-                    raise
+                if error is answer or not reads or isinstance(error, LockError):
+                    raise  # what it was told of, or has not come from an answer
                 raise kind(unread(error)) from error
             try:
                 answer, resume, reads = (yield from carry(request)), operation.send, True
@@ -430,7 +430,7 @@ def carried(
                 operation.close()
                 raise
             except BaseException as error:  # noqa: BLE001 - the operation decides, and raises it again
-                answer, resume, reads = error, operation.throw, False
+                answer, resume = error, operation.throw
     finally:
         answer = None  # see run()
 

@@ -39,6 +39,7 @@ KEY = key_of("", "n")
 ALONE = Claim("n", KEY, "a" * 32, 20.0, NOTE)
 CLAIMS = (ALONE, ALONE._replace(limit=3), ALONE._replace(shared=True))
 OTHER = ALONE._replace(owner="b" * 32)
+TWO = [ALONE, ALONE._replace(name="m", key=key_of("", "m"), owner="c" * 32)]
 OPTIONS = {"COMMAND_TIMEOUT": 0.05}  # no time for a second try, which would only take it
 LAST = 12
 """Answers after which the store fails, so that an endless loop is found."""
@@ -69,6 +70,8 @@ VERBS: Sequence[Callable[[BaseLockBackend, Claim], object]] = (
     lambda backend, claim: backend.call("renew", claim),
     lambda backend, claim: backend.call("renew_many", CLAIMS),
     lambda backend, claim: backend.call("release", claim),
+    lambda backend, claim: backend.at_once > 1 and backend.call("try_acquire_many", TWO, 0.02),
+    lambda backend, claim: backend.at_once > 1 and backend.call("release_many", TWO),
     lambda backend, claim: backend.call("inspect", claim.name),
     lambda backend, claim: backend.call("holders", claim.name),
     lambda backend, claim: list(backend.held()),
@@ -143,6 +146,7 @@ def _txn(*parts: Any, succeeded: bool = True) -> tuple[int, Any]:
 
 
 PUT: dict[str, Any] = {"response_put": {"header": HEADER}}
+TXN: dict[str, Any] = {"response_txn": {"succeeded": True, "responses": [PUT]}}
 DELETED = {"response_delete_range": {"header": HEADER, "deleted": "1"}}
 KEYS = [
     [_key(claim, 11, 0 if claim.limit else None), _key(OTHER._replace(limit=claim.limit), 9, 1)]
@@ -160,6 +164,8 @@ OF_ETCD = [
     _txn(PUT),
     _txn(DELETED),
     _txn(succeeded=False),
+    _txn(TXN, TXN),
+    _txn(TXN, {"response_txn": {"responses": [_range(), _range(*KEYS[0][1:])]}}),
     *(_txn(PUT, _range(*keys)) for keys in KEYS),
     *(_txn(_range(mine), _range(other)) for mine, other in KEYS),
     *(_txn(_range(mine), _range(other), _range(other)) for mine, other in KEYS),
@@ -184,7 +190,8 @@ def _pair(key: str, value: bytes) -> dict[str, Any]:
     return {"Key": key, "Value": b64encode(value).decode(), "Session": SESSION, **numbers}
 
 
-PATHS = Paths("distlock/1/e3b0c44298fc1c14/", KEY)
+FOLDER = "distlock/1/e3b0c44298fc1c14/"
+PATHS = Paths(FOLDER, KEY)
 RECORDS = [
     ConsulRecord(claim.owner, 1, 20.0, 1, 2, 9, "n", NOTE, 0).dumps() for claim in (ALONE, OTHER)
 ]
@@ -210,6 +217,8 @@ OF_CONSUL = [
     *((200, {"Results": [{"KV": pair}], "Errors": None}) for pair in PAIRS),
     (409, {"Results": None, "Errors": [{"OpIndex": 0, "What": f"{PATHS.lock} exists"}]}),
     (409, {"Results": None, "Errors": [{"OpIndex": 0, "What": "invalid session"}]}),
+    (409, {"Results": None, "Errors": [{"OpIndex": 5, "What": f"{PATHS.mark} exists"}]}),
+    (200, {"Results": [{"KV": {**PAIRS[0], "Key": Paths(FOLDER, each.key).lock}} for each in TWO]}),
 ]
 
 

@@ -141,7 +141,10 @@ class ConsulAlgorithm:
         if not txn.done:
             if doubts:
                 raise doubts[0]  # it may be refused for what it has done itself, unanswered
-            return min(txn.failed or {0: ""}) * len(claims) // len(ops)
+            first = min(txn.failed or {0: ""})
+            if not 0 <= first < len(ops):
+                raise ValueError(f"operation {first} of {len(ops)} failed")
+            return first * len(claims) // len(ops)
         pairs = {pair.key: pair for pair in txn.pairs}
         for claim, paths, record, id in made:
             granted[claim.owner] = self._granted(claim, paths, record, id, pairs[paths.lock], asked)
