@@ -97,7 +97,8 @@ class Groups(ContractBase):
         tokens = [0] * len(names)
         for _ in range(2):  # of names that are new to the store, and of others
             with ExitStack() as stack:
-                calls = [stack.enter_context(tap(backend, verb)) for verb in verbs]
+                taps = (tap(backend, verb, of=names[0]) for verb in verbs)
+                calls = [stack.enter_context(each) for each in taps]
                 leases = await a.enter(group := self._group(*names, wait=0))
                 for number, lease in enumerate(leases):
                     await a.renew(lease)
