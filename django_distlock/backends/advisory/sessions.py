@@ -196,6 +196,7 @@ class AdvisorySessions(AdvisoryInspection):
                         self.dialect.cancel(session, other, self.command_timeout)
                 finally:
                     self._pool.give_back(other, counted=False)
+                session.is_answered(SLICE)  # until then what others free may be handed to it
         finally:
             # A cancellation that comes late must not hit whoever has the session next.
             self._drop(session, sound=False)
