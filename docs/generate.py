@@ -187,6 +187,7 @@ def flags(*_: str) -> str:
         ("`supports_shared`", lambda b: _yes(b.supports_shared)),
         ("`supports_limit`", lambda b: _yes(b.supports_limit)),
         ("`queues`", lambda b: _yes(b.queues)),
+        ("`at_once`", lambda b: f"{b.at_once}"),
         ("`min_attempt_timeout` (s)", lambda b: f"{b.min_attempt_timeout:g}"),
         ("`queue_limit` (s)", lambda b: f"{b.queue_limit:g}"),
         ("`poll` (s)", lambda b: f"{b.poll[0]:g} to {b.poll[1]:g}"),

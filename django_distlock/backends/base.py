@@ -89,12 +89,14 @@ class BaseLockBackend(Calls):
         raise NotImplementedError
 
     def try_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
-        """Attempt each once, in few round trips, and without queueing; None: it was not granted.
+        """Attempt each once, without queueing; None: it was not granted.
 
         They are of different exclusive locks, in the order of their keys. What comes after one that
-        was not granted need not be asked for. For a store that sets `at_once`.
+        was not granted need not be asked for. A store that can ask for many in few round trips
+        overrides this, and `release_many`, and sets `at_once`.
         """
-        raise NotImplementedError
+        answers = [self.try_acquire(claim, 0.0) for claim in claims]
+        return [each if isinstance(each, Grant) else None for each in answers]
 
     def renew(self, claim: Claim) -> bool:
         """Start the ttl again if the claim's owner holds the lock; False if it does not.
@@ -112,8 +114,8 @@ class BaseLockBackend(Calls):
         raise NotImplementedError
 
     def release_many(self, claims: Sequence[Claim]) -> list[bool]:
-        """Release each, in few round trips. For a store that sets `at_once`."""
-        raise NotImplementedError
+        """Release several exclusive locks, as `try_acquire_many` acquires them."""
+        return [self.release(claim) for claim in claims]
 
     def inspect(self, name: str) -> LockInfo | None:
         """Return who holds ``name``, or None. For people and tools.

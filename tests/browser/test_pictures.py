@@ -29,7 +29,7 @@ DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 HELD = [  # name, alias, seconds held, seconds left, ttl; those in Redis have just been taken
     ("invoice:42", "orders", 4, 27, 30),
     ("invoice:57", "orders", 11, 21, 30),
-    ("import:acme", "orders", 754, 7, 60),
+    ("import:acme", "orders", 754, 25, 60),
     ("report:2026-11", "orders", 95, 51, 60),
     ("warehouse:berlin", "orders", 2, 28, 30),
     ("payout:1007", "billing", 0, 0, 30),
