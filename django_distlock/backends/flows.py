@@ -141,7 +141,9 @@ class FlowBackend(BaseLockBackend):
 
     def acquire_many_flow(self, claims: Sequence[Claim]) -> Operation[list[Grant | None]]:
         """Attempt each once, without queueing."""
-        raise NotImplementedError
+        begun = [self.acquire_flow(claim, join=False) for claim in claims]
+        answers = yield from together(begun, self.ask_flow)
+        return [each if isinstance(each, Grant) else None for each in answers]
 
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         """Restart the ttl of each claim that its owner holds."""
@@ -153,7 +155,20 @@ class FlowBackend(BaseLockBackend):
 
     def release_many_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         """Free several locks."""
-        raise NotImplementedError
+        return together(map(self.release_flow, claims), self.ask_flow)
+
+    def ask_flow(self, requests: list[Any]) -> Operation[list[Any]]:
+        """Ask what several operations ask for next; return the answers, errors among them.
+
+        One after the other, where a store has no way to ask them together.
+        """
+        answers: list[Any] = []
+        for request in requests:
+            try:
+                answers.append((yield request))
+            except self.store_errors as error:
+                answers.append(error.with_traceback(None))
+        return answers
 
     def withdraw_flow(self, claim: Claim) -> Operation[bool]:
         """Leave the queue."""

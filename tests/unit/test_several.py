@@ -136,7 +136,7 @@ def test_only_what_comes_before_is_held_while_waiting(backend: ManyBackend) -> N
 @pytest.mark.parametrize("verb", ["try_acquire_many", "release_many"])
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_conflict(backend: ManyBackend, verb: str, answered: bool) -> None:
-    """Ask again: for the first by itself, and for the others anew."""
+    """Ask again, for each by itself."""
     (backend.after if answered else backend.before)[verb].append(Conflict("try again"))
     with lock_all(*"abc", using=backend.alias, wait=5) as leases:
         assert all(map(backend.holds, "abc"))

@@ -13,7 +13,7 @@ from ...conf import AliasConf, OptionSpec
 from ...core.flow import MIN_ATTEMPT_TIMEOUT, Flow, Step
 from ...core.values import Claim, Grant, LockInfo, Refusal
 from ...http import Http, HttpError, require_httptools
-from ..flows import FlowBackend, Operation, together
+from ..flows import FlowBackend, Operation
 from . import checks, errors, inspect, options
 from .algorithm import BATCH, EtcdAlgorithm
 from .client import EtcdClient
@@ -72,19 +72,14 @@ class EtcdBackend(FlowBackend):
     def acquire_flow(self, claim: Claim, *, join: bool) -> Operation[Grant | Refusal]:
         return self._algorithm.acquire(claim, wait=join)
 
-    def acquire_many_flow(self, claims: Sequence[Claim]) -> Operation[list[Grant | None]]:
-        begun = map(partial(self.acquire_flow, join=False), claims)
-        answers = yield from together(begun, ask_all)
-        return [each if isinstance(each, Grant) else None for each in answers]
-
     def renew_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
         return self._algorithm.renew(claims)
 
     def release_flow(self, claim: Claim) -> Operation[bool]:
         return self._algorithm.release(claim)
 
-    def release_many_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
-        return together(map(self.release_flow, claims), ask_all)
+    def ask_flow(self, requests: list[Question]) -> Operation[list[Any]]:
+        return ask_all(requests, super().ask_flow)
 
     def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
         return inspect.look(self.located.root, self.key(name))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
-from ...http import HttpError
 from . import protocol
 from .client import Operation, Said
-from .errors import EtcdError
 from .protocol import KEEPALIVE, TXN, Question
 
 __all__ = ["ask_all"]
 
 
-def ask_all(questions: list[Question]) -> Operation[list[Any]]:
-    """Ask questions in as few requests as can be; return the answers, errors among them."""
+def ask_all(
+    questions: list[Question], ask_each: Callable[[list[Question]], Operation[list[Any]]]
+) -> Operation[list[Any]]:
+    """Ask questions in as few requests as can be; return the answers, errors among them.
+
+    By ``ask_each`` those that cannot be asked together: a lease is made by itself.
+    """
     answers: list[Any] = [None] * len(questions)
     alike: dict[str, list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
@@ -28,7 +32,7 @@ def ask_all(questions: list[Question]) -> Operation[list[Any]]:
         elif path == KEEPALIVE:
             given = yield from _keep_alive(some)
         else:
-            given = yield from _each(some)
+            given = yield from ask_each(some)
         for number, answer in zip(numbers, given, strict=True):
             answers[number] = answer
     return answers
@@ -57,14 +61,3 @@ def _keep_alive(questions: list[Question]) -> Operation[list[Said]]:
         parts.append({"lines": lines[start:end]})
         start = end
     return parts
-
-
-def _each(questions: list[Question]) -> Operation[list[Any]]:
-    """Ask one after the other: a lease cannot be made together with another."""
-    answers: list[Any] = []
-    for each in questions:
-        try:
-            answers.append((yield each))
-        except (EtcdError, HttpError) as error:
-            answers.append(error.with_traceback(None))
-    return answers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from ...conf import AliasConf, OptionSpec
 from ...core.flow import Flow
 from ...core.threads import Event
 from ...core.values import Claim, Grant, Refusal
-from ..flows import FlowBackend, Operation, Standby, together
+from ..flows import FlowBackend, Operation, Standby
 from . import checks, errors, options
 from .algorithm import PRESENCE, Talk, ZooKeeperAlgorithm
 from .entries import ZooKeeperEntries, ZooKeeperEntry
@@ -106,13 +105,9 @@ class ZooKeeperBackend(ZooKeeperInspection):
         self._kept(claim)
         return answer
 
-    def acquire_many_flow(self, claims: Sequence[Claim]) -> Operation[list[Grant | None]]:
-        begun = map(partial(self.acquire_flow, join=False), claims)
-        answers = yield from together(begun, _all)
-        return [each if isinstance(each, Grant) else None for each in answers]
-
-    def release_many_flow(self, claims: Sequence[Claim]) -> Operation[list[bool]]:
-        return together(map(self.release_flow, claims), _all)
+    def ask_flow(self, requests: list[list[Any]]) -> Talk[list[list[Any]]]:
+        answers = iter((yield list(chain.from_iterable(requests))))
+        return [list(islice(answers, len(each))) for each in requests]
 
     def _kept(self, claim: Claim) -> None:
         """Have the keeper see to an entry that is due before what it waits for."""
@@ -205,9 +200,3 @@ class ZooKeeperBackend(ZooKeeperInspection):
         super().forget_parent()
         self._session.forget_parent()
         self._begin()
-
-
-def _all(requests: list[list[Any]]) -> Talk[list[list[Any]]]:
-    """Send the requests of several operations together."""
-    answers = iter((yield list(chain.from_iterable(requests))))
-    return [list(islice(answers, len(each))) for each in requests]
