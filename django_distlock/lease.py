@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
@@ -11,22 +10,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from asgiref.sync import sync_to_async
 
-from .core import flow, fork
-from .core.durations import MIN_TTL, Duration, check_ttl, check_wait
+from .core import flow
+from .core import handle as handles
+from .core.durations import MIN_TTL, Duration, check_ttl
 from .core.flow import Attempt, Flow
 from .core.hold import Hold, State
-from .core.values import Claim, Grant
 from .core.watchdog import watchdog
 from .core.worker import callbacks
 from .exceptions import (
-    InvalidLockError,
     LockBackendError,
     LockNotHeldError,
     UnsupportedOperationError,
 )
 from .fencing import fields as fencing
 from .fencing.fields import Fence
-from .handler import locks
 from .signals import Tell, heard, lock_acquired
 from .transactions import Ask, open_transactions
 
@@ -433,13 +430,7 @@ class Lease:
         if not hold.leave(State.ACTIVE, State.DETACHED, "it was detached"):
             self._not_held()
         self._done = True
-        claim, token = hold.claim, hold.fencing_token
-        where = None if hold.backend.transferable else fork.process()
-        options = [hold.renewing, hold.max_hold, hold.min_hold, hold.held_for(), hold.label, where]
-        ttl = hold.relied_on(claim.ttl, hold.backend.clock())
-        options += [claim.shared, claim.limit, hold.slot]
-        fields = [self.alias, claim.name, claim.owner, ttl, token, claim.note]
-        return json.dumps([1, *fields, *options])
+        return handles.write(hold)
 
     @classmethod
     def attach(cls, handle: str) -> Self:
@@ -459,52 +450,14 @@ class Lease:
 
     @classmethod
     def _attach(cls, handle: str) -> Flow[Self]:
-        try:
-            version, alias, name, owner, ttl, token, note, *options = json.loads(handle)
-            renewing, max_hold, min_hold, held_for, label, where, *mode = options
-            shared, limit, slot = mode
-            words = all(isinstance(word, str) for word in (alias, name, owner, note))
-            flags = isinstance(renewing, bool) and type(token) is int
-            flags = flags and isinstance(label, str | None) and isinstance(where, str | None)
-            flags = flags and isinstance(shared, bool) and type(limit) is int
-            flags = flags and (slot is None or type(slot) is int)
-            if version != 1 or not (words and flags and name):
-                raise ValueError("not made by detach()")
-            if max_hold is not None:
-                check_ttl(max_hold)
-            min_hold, held_for = check_wait(min_hold) or 0.0, check_wait(held_for) or 0.0
-            ttl = check_ttl(ttl)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidLockError("This is no handle that Lease.detach() gave") from error
-        backend = locks[alias]
-        fork.check()
-        if not backend.transferable and where != fork.process():
-            raise UnsupportedOperationError(
-                "A lease of this backend ends with the process that took it, and cannot be handed "
-                "to another one: release it there, or use another backend",
-                name=name,
-                alias=alias,
-            )
-        claim = Claim(name, backend.key(name), owner, ttl, note, shared=shared, limit=limit)
-        now = backend.clock()
-        hold = Hold(
-            backend,
-            claim,
-            Grant(token, ttl, slot=slot),
-            deadline=now + ttl,
-            acquired=now - held_for,
-            renewing=bool(renewing),
-            max_hold=max_hold,
-            min_hold=min_hold,
-            label=label,
-        )
+        hold = handles.read(handle)
         lease = cls(hold)
         if not (yield from hold.renew(None)):
             raise hold.lost_error()
         watchdog.watch(hold)
         if heard(lock_acquired):
-            facts = {"name": name, "lease": lease, "waited": 0.0, "attached": True}
-            yield Tell(lock_acquired, alias, facts, label, hold)
+            facts = {"name": lease.name, "lease": lease, "waited": 0.0, "attached": True}
+            yield Tell(lock_acquired, lease.alias, facts, hold.label, hold)
         return lease
 
     def __reduce__(self) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from django.core.checks import CheckMessage
@@ -22,7 +22,7 @@ from ..signals import Tell, heard, lock_force_released
 from ..transactions import Ask, is_pending, sweep
 from .options import positive
 
-__all__ = ["BaseLockBackend"]
+__all__ = ["BaseLockBackend", "attempt_each"]
 
 
 class BaseLockBackend(Calls):
@@ -95,8 +95,7 @@ class BaseLockBackend(Calls):
         was not granted need not be asked for. A store that can ask for many in few round trips
         overrides this, and `release_many`, and sets `at_once`.
         """
-        answers = [self.try_acquire(claim, 0.0) for claim in claims]
-        return [each if isinstance(each, Grant) else None for each in answers]
+        return attempt_each(lambda claim: self.try_acquire(claim, 0.0), claims)
 
     def renew(self, claim: Claim) -> bool:
         """Start the ttl again if the claim's owner holds the lock; False if it does not.
@@ -366,6 +365,19 @@ class BaseLockBackend(Calls):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.alias!r}>"
+
+
+def attempt_each(
+    attempt: Callable[[Claim], Grant | Refusal], claims: Sequence[Claim]
+) -> list[Grant | None]:
+    """Attempt one after the other, up to the first that is refused; None for that and the rest."""
+    granted: list[Grant | None] = [None] * len(claims)
+    for number, claim in enumerate(claims):
+        answer = attempt(claim)
+        if not isinstance(answer, Grant):
+            break
+        granted[number] = answer
+    return granted
 
 
 def _is_one_of_several(info: LockInfo) -> bool:

@@ -23,6 +23,7 @@ from ..core.names import readable
 from ..core.values import Claim
 from .base import BaseLockBackend
 from .table import TableBackend, checks, text_for
+from .table.dialect import Dialect, patient, qualified
 from .table.optimistic import Optimistic
 from .table.sql import (
     MARIADB,
@@ -34,9 +35,6 @@ from .table.sql import (
     PG_PATIENCE,
     POSTGRESQL,
     SQLITE,
-    Dialect,
-    patient,
-    qualified,
 )
 from .table.statements import Seen, Statements, TextStatements, write
 

@@ -29,7 +29,7 @@ MOST_FILES = {"locmem": 7, "table": 9}
 @pytest.mark.parametrize("kind", ["locmem", "table"])
 def test_the_way_to_the_store_is_that_of_the_page(kind: str) -> None:
     """Watch a call: the files of ours on the stack, when the store is asked, are the page's."""
-    section = PAGE.text.split("## From")[1].split("Databases without")[0]
+    section = PAGE.text.split("## From")[1].split("The statements of each")[0]
     steps = re.split(r"^\d\. ", section, flags=re.M)[1:]
     named = [re.findall(r"\]\(\.\./\.\./django_distlock/([\w/]+\.py)\)", step) for step in steps]
     assert all(named)

@@ -38,6 +38,7 @@ LAYERS: list[set[str]] = [
         "metrics",
     },  # each store for itself: none knows another, but see BUILT_ON
     {"handler", "core.hold"},
+    {"core.handle"},
     {"lease", "inspection"},
     {"current", "core.leaving"},
     {"decorators"},

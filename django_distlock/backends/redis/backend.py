@@ -27,7 +27,7 @@ from .waiting import Answer, LoopMailbox, LoopMailboxes, Mailboxes, ThreadMailbo
 
 __all__ = ["RedisBackend"]
 
-AT_ONCE = 32_000  # claims that are renewed in one round trip
+MOST_RENEWED = 32_000  # claims that are renewed in one round trip
 MAX_CONNECTIONS = 50  # of a process, and of each event loop, to one server
 
 
@@ -185,8 +185,8 @@ class RedisBackend(RedisInspection):
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         """Renew thousands in one round trip; one after the other without scripts."""
         ours: list[bool] = []
-        for start in range(0, len(claims), AT_ONCE):
-            some = claims[start : start + AT_ONCE]
+        for start in range(0, len(claims), MOST_RENEWED):
+            some = claims[start : start + MOST_RENEWED]
             ours += self._clients.converse(
                 lambda some=some: self._way.renew(some),  # type: ignore[misc]
                 self.command_timeout,

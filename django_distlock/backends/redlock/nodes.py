@@ -28,7 +28,7 @@ STRAGGLE = 0.001  # seconds that a decided round waits at least for nodes that a
 GRACE = 0.005  # seconds for nodes that owe answers, when the others have given theirs
 PATIENCE = 2.0  # seconds after which a node that owes an answer is taken to be cut off
 CONNECT = 0.05  # seconds that a quorum of connections waits at least for the others
-AT_ONCE = 100  # releases that a node is told of in one write
+MOST_RELEASED = 100  # releases that a node is told of in one write
 AGAIN = (0.05, 1.0)  # seconds between two attempts to reach a node that is down: first, longest
 
 
@@ -135,8 +135,8 @@ class Cluster:
     def _settle(self, node: Node, connection: Connection) -> None:
         """Tell a node of the releases that it has not confirmed."""
         debts, release = self.debts.of(node.number), script("release").source
-        for start in range(0, len(debts), AT_ONCE):
-            some = debts[start : start + AT_ONCE]
+        for start in range(0, len(debts), MOST_RELEASED):
+            some = debts[start : start + MOST_RELEASED]
             # The whole script: a node that was restarted does not know it.
             told = [("EVAL", release, 2, *words) for words in some]
             answers = connection.ask_all(told, min(self.limit, 1.0))

@@ -34,13 +34,13 @@ GRANT: Final = f"""UPDATE distlock_row
  WHERE digest = %(key)s"""
 READ: Final = "SELECT token FROM distlock_row WHERE digest = %(key)s"
 # Without a wait the time of the statement is that of the lock.
-_AT_ONCE: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {GRANT}"
-LOCK: Final = ("START TRANSACTION", _AT_ONCE)
+_NO_WAIT: Final = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {GRANT}"
+LOCK: Final = ("START TRANSACTION", _NO_WAIT)
 # Two statements, because the time of the one that waits is that of its beginning.
 WAIT: Final = (
     """SET STATEMENT max_statement_time = %(most)s, innodb_lock_wait_timeout = %(most)s FOR
 SELECT token FROM distlock_row WHERE digest = %(key)s FOR UPDATE""",
-    _AT_ONCE,
+    _NO_WAIT,
 )
 # A row that keeps its size is changed where it is; else each waiter's entry is moved with it, which
 # takes milliseconds when there are many. So the holder's words stay, and are nobody's.

@@ -19,14 +19,15 @@ from ...core.names import unreadable
 from ...core.threads import Mutex
 from ...core.values import Claim, Grant, LockInfo, Refusal, moment, noted
 from ...core.worker import close_connections
-from ..base import BaseLockBackend
+from ..base import BaseLockBackend, attempt_each
 from . import checks, errors, members, options
 from .connection import Borrowed, Connections, is_direct, is_testing, limited
+from .dialect import Dialect, qualified
 from .located import InDatabase
 from .portable import PortableStatements
 from .queue_connections import QueueConnection
 from .queue_server import QueueServer
-from .sql import MARIADB, MYSQL, POSTGRESQL, POSTGRESQL_HASTY, SQLITE, Dialect, qualified
+from .sql import MARIADB, MYSQL, POSTGRESQL, POSTGRESQL_HASTY, SQLITE
 from .statements import MySQLStatements, Row, Statements, TextStatements
 from .utcnow import check_clock
 from .wait_queue import WaitQueues
@@ -35,7 +36,6 @@ __all__ = ["TableBackend", "text_for"]
 
 T = TypeVar("T")
 
-AT_ONCE = 150  # claims that are acquired by one statement: six parameters each
 BATCH = 400  # claims a statement: two parameters each, and SQLite once took only 999
 CONTENDED_FOR = 5.0  # seconds after a refusal for which a name counts as contended
 MOST_CONTENDED = 1000  # names remembered
@@ -56,7 +56,7 @@ class TableBackend(InDatabase):
 
     thread_sensitive = supports_shared = supports_limit = True
     grace: ClassVar[float] = 1.0
-    at_once = AT_ONCE
+    at_once = 150  # claims in one statement: six parameters each
     options: ClassVar[OptionSpec] = {**BaseLockBackend.options, **options.SPEC}
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
@@ -189,11 +189,9 @@ class TableBackend(InDatabase):
         def work(lent: Borrowed) -> list[Grant | None]:
             if not lent.in_transaction:
                 return statements.attempt_many(lent.connection, claims, patience)
-            granted: list[Grant | None] = []
-            for claim in claims:
-                answer = _bound(lent, statements.attempt(lent.connection, claim))
-                granted.append(answer if isinstance(answer, Grant) else None)
-            return granted
+            return attempt_each(
+                lambda claim: _bound(lent, statements.attempt(lent.connection, claim)), claims
+            )
 
         return self._connections.execute(work, max(limit, MIN_ATTEMPT_TIMEOUT))
 

@@ -15,9 +15,9 @@ from django.db.utils import Error
 from ...core.clock import Clock
 from ...core.descriptors import descriptor_of, mute
 from . import errors
+from .dialect import FIRST, WaitQueueSql
 from .queue_connections import QueueConnection
 from .sentry import twin_of
-from .sql import AT_ONCE, WaitQueueSql
 
 __all__ = ["QueueServer", "wait_queue_of"]
 
@@ -57,7 +57,7 @@ class QueueServer(QueueConnection):
 
     def enter(self, key: str, limit: float) -> bool:
         answer = self._enter(key, limit, self._clock() + limit)
-        self.waited = answer != AT_ONCE
+        self.waited = answer != FIRST
         return bool(answer)
 
     def _enter(self, key: str, limit: float, end: float) -> int:

@@ -13,7 +13,8 @@ from django.db.utils import IntegrityError
 
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
-from .sql import COLUMNS, Dialect, WaitQueueSql, patient
+from ..base import attempt_each
+from .dialect import COLUMNS, Dialect, WaitQueueSql, patient
 
 __all__ = [
     "FIELDS",
@@ -110,14 +111,10 @@ class Statements(ABC):
     def attempt_many(
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], patience: float
     ) -> list[Grant | None]:
-        """Try to get each lock once; here one after the other, up to one that is refused."""
-        granted: list[Grant | None] = [None] * len(claims)
-        for number, claim in enumerate(claims):
-            answer = self.attempt(connection, claim, patience=patience)
-            if not isinstance(answer, Grant):
-                break
-            granted[number] = answer
-        return granted
+        """Try to get each lock once; here one after the other."""
+        return attempt_each(
+            lambda claim: self.attempt(connection, claim, patience=patience), claims
+        )
 
     def release_many(self, connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[bool]:
         """Free each lock that its claim's owner holds; here one after the other."""

@@ -39,7 +39,7 @@ IDLE = 5.0  # seconds after which a connection that no waiter needs is closed
 CLOSED_FOR = 5.0  # seconds without a wait queue after the server refused one
 BUSY_FOR = 5.0  # seconds after a refusal for which a new claim enters the wait queue first
 MOST_NAMES = 1000  # names remembered as busy or free
-AT_ONCE = 0.01  # seconds after a release within which taking it again is a loop that lets nobody in
+TOO_SOON = 0.01  # seconds after a release, within which who takes it again lets nobody in
 POLITE_EVERY = 0.1  # seconds between two times that such a loop enters the wait queue first
 
 
@@ -95,7 +95,7 @@ class WaitQueues:
         A process that takes a lock again right after its release always overtakes the one inside.
         """
         freed = self._freed.get(key)
-        if freed is None or not 0 <= now - freed < AT_ONCE:
+        if freed is None or not 0 <= now - freed < TOO_SOON:
             return False
         self._freed[key] = now + POLITE_EVERY  # not before
         return True

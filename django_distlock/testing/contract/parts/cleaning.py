@@ -18,7 +18,7 @@ from ..base import ContractBase, applies_to_all, needs
 __all__ = ["Cleaning"]
 
 ROUNDS = 15
-AT_ONCE = 0.0
+UNAGED = 0.0
 """So young a name may be cleaned by the primitive only: it shows what `clean` does after weeks."""
 
 
@@ -27,7 +27,7 @@ class Cleaning(ContractBase):
 
     async def clean_all(self, actor: Actor, *, dry_run: bool = False, batch: int = 500) -> Cleaned:
         """Clean everything that is not held."""
-        policy = CleanPolicy(older_than=AT_ONCE, dry_run=dry_run, batch=batch)
+        policy = CleanPolicy(older_than=UNAGED, dry_run=dry_run, batch=batch)
         return await actor.drive(clean(self.backend(), policy, clock=self.backend().clock))
 
     @needs("shows_holders", "cleans")
