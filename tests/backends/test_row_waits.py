@@ -1,4 +1,4 @@
-"""Row locks: the server's own limit on a wait."""
+"""Waits in the server: its own limit on them, and how they are given up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import pytest
+
+from django_distlock import lock
 from django_distlock.backends.row import mariadb, mysql, postgresql
 from django_distlock.backends.row.session import LockSession
-from tests.backends.rowlocks import on_servers, row_alias, taken
+from tests.backends.rowlocks import on_servers, row, row_alias, taken
 from tests.backends.tools import Elsewhere, soon
 
 
@@ -53,3 +56,30 @@ def test_a_wait_that_the_server_ends_begins_anew(store: str, name: str) -> None:
         theirs = waiter.result()
         assert theirs.fencing_token > lease.fencing_token
         theirs.release()
+
+
+@pytest.mark.parametrize("kind", ["row", "advisory"])
+@on_servers
+def test_a_wait_is_given_up_before_the_server_has_begun_it(
+    store: str, kind: str, name: str
+) -> None:
+    """A cancellation that comes so early does nothing: it is repeated until the wait has ended."""
+    alias = f"{kind}-{store}"
+    lease = taken(name, alias, ttl=20)
+    backend: Any = row(alias)
+    dialect = backend.dialect() if kind == "row" else backend.dialect
+    cancel, lost = type(dialect).cancel, 0
+
+    def lose_one(self: Any, session: LockSession, *given: Any) -> None:
+        nonlocal lost
+        if lost:
+            cancel(self, session, *given)
+        lost += 1
+
+    with mock.patch.object(type(dialect), "cancel", lose_one):
+        assert (
+            Elsewhere(lambda: lock(name, using=alias, wait=0.5).acquire()).start().result() is None
+        )
+    assert lost >= 2
+    lease.release()
+    taken(name, alias, wait=0).release()

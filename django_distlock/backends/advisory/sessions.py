@@ -190,13 +190,8 @@ class AdvisorySessions(AdvisoryInspection):
         """Have the server end a wait; whatever it answers, the session is closed."""
         try:
             if session.sent and not session.is_answered():
-                other = self._pool.take(counted=False)
-                try:
-                    with other.mutex:
-                        self.dialect.cancel(session, other, self.command_timeout)
-                finally:
-                    self._pool.give_back(other, counted=False)
-                session.is_answered(SLICE)  # until then what others free may be handed to it
+                # Until then what others free may be handed to it.
+                self._cancel(session, self.dialect.cancel)
         finally:
             # A cancellation that comes late must not hit whoever has the session next.
             self._drop(session, sound=False)

@@ -237,12 +237,7 @@ class RowBackend(RowInspection):
         """Have the server end a wait, and see that it has."""
         try:
             if session.sent and not session.is_answered():
-                other = self._pool.take(counted=False)
-                try:
-                    with other.mutex:
-                        dialect.cancel(session, other, self.command_timeout)
-                finally:
-                    self._pool.give_back(other, counted=False)
+                self._cancel(session, dialect.cancel)
             if session.sent:
                 with contextlib.suppress(DatabaseError):
                     session.run(session.receive, self.command_timeout)

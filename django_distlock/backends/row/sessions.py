@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -28,6 +29,7 @@ T = TypeVar("T")
 MOST = 10_000  # connections that an option may ask for
 GLANCE = 0.2  # seconds for which a claim that has just asked waits for an answer
 ABANDONED = 4.0  # seconds without an attempt after which a claim no longer waits
+CANCELLED = 0.05  # seconds in which a wait that is cancelled ends, if it had begun
 MOMENT = 0.02  # of the ttl: by which the lease of a claim that has waited may be shorter
 
 
@@ -79,6 +81,25 @@ class InSessions(InDatabase, Generic[S]):
             self._pool.give_back(session, counted=False, sound=sound)
 
     # -- waiting -----------------------------------------------------------------------------------
+
+    def _cancel(self, session: S, cancel: Callable[[S, S, float], None]) -> None:
+        """Have the server end a wait, by ``cancel``; return when its answer is there.
+
+        It is asked again and again: a server that has not begun the statement yet does not heed it.
+        """
+        end, pause = time.monotonic() + self.command_timeout, CANCELLED
+        other = self._pool.take(counted=False)
+        try:
+            with other.mutex:
+                while True:
+                    cancel(session, other, self.command_timeout)
+                    if session.is_answered(pause):
+                        return
+                    if time.monotonic() >= end:
+                        raise errors.Overdue(f"the wait did not end in {self.command_timeout:g} s")
+                    pause *= 2
+        finally:
+            self._pool.give_back(other, counted=False)
 
     def is_queued(self, claim: Claim) -> bool:
         """Return whether a claim that was refused is in the server's queue."""
