@@ -161,9 +161,9 @@ class BaseLockBackend(Calls):
 
         Asked for after a Refusal that says `queue`. False when there is no queue to wait in now:
         the caller pauses then. Only a hint, as `pause` is; or, where an attempt was made when the
-        wait was over, its answer, counted from now. A queue entry is kept until the claim is
-        released, whether it was granted or not; ``left`` is how long it may go on waiting in all
-        (None: without limit).
+        wait was over, its answer: a Grant that says when it was ``asked`` for. A queue entry is
+        kept until the claim is released, whether it was granted or not; ``left`` is how long it may
+        go on waiting in all (None: without limit).
         """
         return False
 

@@ -240,7 +240,8 @@ def acquire(
                     ):
                         raise
             if isinstance(answer, Grant):
-                deadline = asked + answer.valid_for - drift(answer.valid_for)
+                since = asked if answer.asked is None else answer.asked
+                deadline = since + answer.valid_for - drift(answer.valid_for)
                 if clock() < deadline:
                     token, repeated = answer.fencing_token, conflicts > 0
                     return Granted(token, deadline, answer.bound, repeated, answer.slot)

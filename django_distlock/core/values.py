@@ -175,13 +175,15 @@ class Grant(NamedTuple):
     The token is 0 on a backend without fencing tokens. ``bound`` is set when the grant was written
     inside the caller's own transaction: no other session sees it before the commit, so only the
     caller's thread can renew or release it. ``slot`` is the holder's number, below the limit of a
-    claim that has one.
+    claim that has one. ``asked`` is when it was asked for, by the backend's clock, where the caller
+    did not ask: of a grant that was made in the queue.
     """
 
     fencing_token: int
     valid_for: float
     bound: Bound | None = None
     slot: int | None = None
+    asked: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,8 +195,7 @@ class Mailbox:
             return
         meant = self._way.understand(waiter.claim, answer)
         if isinstance(meant, Grant):
-            passed = self._clock() - sent
-            waiter.tell(meant._replace(valid_for=meant.valid_for - passed))
+            waiter.tell(meant._replace(asked=sent))  # it may be long until the waiter reads this
         elif meant.queue:
             self._asked[waiter.claim.key] = self._clock()
         elif waiter.answer is None and self._waiters.get(waiter.claim.owner) is waiter:

@@ -14,7 +14,8 @@ import pytest
 from .... import Lease, LeaseLostError, Lock, LockBackendError
 from .... import lock as lock_of
 from ....backends.base import BaseLockBackend
-from ....core.flow import QUEUE_LIMIT
+from ....core.flow import QUEUE_LIMIT, Flow, Granted, Wait, acquire
+from ....core.values import Grant
 from ...runners import Actor, Runner, is_late, until
 from ...taps import tap
 from ..base import ContractBase, needs
@@ -22,6 +23,21 @@ from ..base import ContractBase, needs
 __all__ = ["Waiting"]
 
 LONG = 20.0
+LATE = 7.0
+
+
+def delayed(steps: Flow[object], late: list[float]) -> Flow[object]:
+    """Be ``steps``, but set their clock forward when the store tells of a grant in its queue."""
+    step = next(steps)
+    while True:
+        try:
+            answer = yield step
+            late[0] += LATE if isinstance(step, Wait) and isinstance(answer, Grant) else 0.0
+            step = steps.send(answer)
+        except LockBackendError as error:
+            step = steps.throw(error)
+        except StopIteration as end:
+            return end.value
 
 
 class Waiting(ContractBase):
@@ -44,6 +60,43 @@ class Waiting(ContractBase):
             assert isinstance(theirs, Lease)
             assert time.monotonic() - freed <= self.handoff
             await b.release(theirs)
+
+    async def test_a_grant_that_reaches_the_waiter_late(self, runner: Runner) -> None:
+        """Count a lease from when it was asked for, though the waiter heard of it long after.
+
+        Its thread may have stood still in between, or its event loop have been busy.
+        """
+        backend = self.backend()
+        holders = [runner.actor() for _ in range(3)]
+        for limit in (None, 1) if self.has("supports_limit") else (None,):
+            name = runner.name(str(limit))
+            lock = self.lock(name, limit=limit)
+            lease = await holders[0].take(lock)
+            waiting = holders[1].begin(lock, wait=LONG)
+            await until(lambda: not self.has("queues") or self.queued(1))
+            claim = self.claim(name)._replace(limit=limit or 0, waits=True)
+            late = [0.0]
+            steps = acquire(
+                backend,
+                claim,
+                until=None,
+                clock=lambda: backend.clock() + late[0],  # noqa: B023 - used up in this round
+                delays=backend.backoff,
+                abandon=lambda claim: None,
+            )
+            driving = asyncio.create_task(holders[2].drive(delayed(steps, late)))
+            await asyncio.sleep(0.3)
+            await holders[0].release(lease)
+            await asyncio.wait({waiting, driving}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (driving, waiting) if driving.done() else (waiting, driving):
+                got = await task
+                if isinstance(got, Granted):
+                    assert got.deadline <= backend.clock() + claim.ttl
+                    assert await holders[2].call(backend, "release", claim) is True
+                else:
+                    assert isinstance(got, Lease)
+                    await asyncio.sleep(0.2)  # the last one is the next by then
+                    await holders[1].release(got)
 
     @needs("force_releases")
     async def test_a_forced_lock_goes_to_a_waiter(self, runner: Runner) -> None:
