@@ -174,8 +174,8 @@ class FlowBackend(BaseLockBackend):
         """Leave the queue."""
         return self.release_flow(claim)
 
-    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
-        """Wait in the queue."""
+    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool | Grant]:
+        """Wait in the queue; return the grant if it is known by then, False if one cannot wait."""
         raise NotImplementedError
 
     def holders_flow(self, name: str) -> Operation[list[LockInfo]]:
@@ -280,10 +280,10 @@ class FlowBackend(BaseLockBackend):
     async def awithdraw(self, claim: Claim) -> bool:
         return await self.ado(lambda: self.withdraw_flow(claim))
 
-    def queue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    def queue(self, claim: Claim, limit: float, left: float | None) -> bool | Grant:
         return self.do(lambda: self.queue_flow(claim, limit, left), self._turn(limit, left))
 
-    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool:
+    async def aqueue(self, claim: Claim, limit: float, left: float | None) -> bool | Grant:
         return await self.ado(lambda: self.queue_flow(claim, limit, left), self._turn(limit, left))
 
     def inspect(self, name: str) -> LockInfo | None:

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from django_distlock import lock
 from django_distlock.core.values import Grant
-from tests.claims import limited, refused, slot
+from tests.claims import granted, limited, refused, slot
+from tests.etcd.test_between import meddled
 from tests.etcd.tools import Opener, entry_of, tally
 from tests.proxy import Proxy
 from tests.servers import Etcd
@@ -68,6 +69,62 @@ def test_the_first_waiter_watches_all_and_the_next_one_the_first(
     assert entry_of(backend, waiters[1]).ahead == entry_of(backend, waiters[1]).keys.first
     for each, held in zip((*waiters[::-1], holders[0]), (False, False, True, True), strict=True):
         assert backend.release(each) is held
+
+
+def test_a_slot_is_left_to_the_first_waiter(server: Etcd, opened: Opener, name: str) -> None:
+    """Who was waited for writes it when leaving; the next one hears of it, and asks nothing."""
+    backend = opened(server.url)
+    holder, first, second = (limited(backend, name, 1) for _ in range(3))
+    slot(backend, holder)
+    for each in (first, second):
+        refused(backend, each)
+    assert backend.release(holder)
+    token = granted(backend, first)
+    for _ in range(2):  # it watches the whole line, which nothing happens in
+        refused(backend, second)
+        assert backend.queue(second, 10.0, LONG) is True
+    refused(backend, second)
+    with tally(backend) as counted:
+        assert backend.release(first)
+    assert counted == {"range": 1, "txn": 1}
+    with tally(backend) as counted:
+        answer = backend.queue(second, 10.0, LONG)
+    assert not counted
+    assert isinstance(answer, Grant)
+    assert (answer.slot, answer.fencing_token > token) == (0, True)
+    (info,) = backend.holders(name)
+    assert (info.slot, info.fencing_token) == (0, answer.fencing_token)
+    assert backend.release(second)
+
+
+def test_two_who_leave_at_once_leave_their_slots_to_two(
+    server: Etcd, opened: Opener, name: str
+) -> None:
+    """The second one finds that the first waiter has been given a slot, and takes the next one."""
+    backend = opened(server.url)
+    holders = [limited(backend, name, 2) for _ in range(2)]
+    waiters = [limited(backend, name, 2) for _ in range(2)]
+    for each in holders:
+        slot(backend, each)
+        entry_of(backend, each).wanted = True
+    for each in waiters:
+        refused(backend, each)
+    left: list[bool] = []
+
+    def leave(asked: str) -> None:
+        if asked == "txn" and not left:
+            left.append(True)
+            left.append(backend.release(holders[1]))
+
+    with meddled(backend, leave):
+        assert backend.release(holders[0])
+    assert left == [True, True]
+    assert {info.slot for info in backend.holders(name)} == {0, 1}
+    with tally(backend) as counted:
+        assert [slot(backend, each) for each in waiters] == [1, 0]
+    assert counted == {"range": 2}
+    for each in waiters:
+        assert backend.release(each)
 
 
 def test_the_tokens_of_a_slot_rise(server: Etcd, opened: Opener, name: str) -> None:

@@ -22,7 +22,7 @@ from .errors import EtcdError
 from .leases import lifetime
 from .protocol import Question
 from .several import ask_all
-from .waiting import wait_turn
+from .waiting import Handed, wait_turn
 
 __all__ = ["EtcdBackend"]
 
@@ -99,14 +99,17 @@ class EtcdBackend(FlowBackend):
         """Return whether a claim that was refused queues."""
         return self._algorithm.entries.get(claim.owner) is not None
 
-    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool]:
-        """Wait until the one ahead has gone."""
+    def queue_flow(self, claim: Claim, limit: float, left: float | None) -> Operation[bool | Grant]:
+        """Wait until the one ahead has gone, or has left us its slot."""
         entry = self._algorithm.entries.get(claim.owner)
         if entry is None or not entry.ahead:
             return False
         ends = self._until(claim, entry, limit)
         patience = self.command_timeout if left is None else self._patience(left)
-        return (yield from wait_turn(self._client, entry, lambda: ends - self.clock(), patience))
+        told = yield from wait_turn(self._client, entry, lambda: ends - self.clock(), patience)
+        if isinstance(told, Handed):
+            return (yield from self._algorithm.handed(claim, entry, told)) or True
+        return told
 
     def _until(self, claim: Claim, entry: EtcdEntry, limit: float) -> float:
         """Return until when to wait: no longer than the lease has a whole ttl before it."""

@@ -6,7 +6,8 @@ made. The first key holds the lock, and the revision at which it was made is the
 Under a limit so many of the first hold it, each in a slot, which is written under its key. No two
 have the same, as it is written only if nothing was put into the queue since it was read. The
 revision of that is the token, so that the tokens of a slot rise. A claim that joins writes the slot
-that it hopes for at once, and has it if that is free.
+that it hopes for at once, and has it if that is free. Who leaves while others wait writes its own
+under the key of the first of them, in the same transaction.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .entries import EtcdEntries, EtcdEntry
 from .errors import EtcdError, NoSuchLeaseError
 from .leases import LeasePool, Lent, lifetime
 from .protocol import EtcdKeys, EtcdRecord, Key, contenders, holders, in_queue, in_the_way, key_of
+from .waiting import Handed
 
 __all__ = ["BATCH", "EtcdAlgorithm"]
 
@@ -158,8 +160,10 @@ class EtcdAlgorithm:
                 entry.wait_for(before[::-1])
                 return Refusal(note=_note(queue[0]), queue=True)
             own = queue[rank]
-            if own.modified > own.created:  # by us, though perhaps the answer was lost
+            # By us, though perhaps the answer was lost, or by whom it was left to us.
+            if own.modified > own.created:
                 entry.slot, entry.token = own.slot, own.token
+            entry.wanted = len(queue) > claim.limit
             if entry.slot is not None:
                 yield from self._assure(claim, entry, said)
                 return None
@@ -172,6 +176,19 @@ class EtcdAlgorithm:
                 entry.slot, entry.token = slot, int(said["header"]["revision"])
                 yield from self._assure(claim, entry, said)
                 return None
+
+    def handed(self, claim: Claim, entry: EtcdEntry, told: Handed) -> Operation[Grant | None]:
+        """Take the slot that was written under the entry's key; None: look what has come of it."""
+        began = self._clock()
+        key = told.key
+        if key.created != entry.created or key.slot is None or key.modified == key.created:
+            return None
+        entry.slot, entry.token, entry.wanted = key.slot, key.token, True
+        yield from self._assure(claim, entry, {"header": told.header})
+        if not entry.granted:
+            return None
+        left = entry.lease.until - began
+        return Grant(entry.token, min(claim.ttl, left), slot=entry.slot, asked=began)
 
     def _seen(self, entries: Sequence[EtcdEntry], *, first: bool = False) -> Operation[Said]:
         """Ask for our keys and the key before each; for all of them if that one has no lease.
@@ -394,11 +411,16 @@ class EtcdAlgorithm:
             said = yield protocol.withdraw(keys)
             return (yield from _was_holder(said, keys, several=not claim.is_exclusive))
         if entry.granted and not entry.unsure:
-            question = protocol.release(entry.keys.own, entry.created)
-            said = yield question
-            held = bool(said.get("succeeded"))
-            if not held and question.repeated and entry.lease.until > self._clock():
-                held = True  # the first request did it; its answer was lost
+            held, repeated = False, False
+            if entry.wanted:
+                held, repeated = yield from self._hand_over(entry)
+            if not held:
+                question = protocol.release(entry.keys.own, entry.created)
+                said = yield question
+                held = bool(said.get("succeeded"))
+                repeated = repeated or question.repeated
+            if not held and repeated and entry.lease.until > self._clock():
+                held = True  # a request before it did it; its answer was lost
         else:
             question = protocol.withdraw(entry.keys)
             said = yield question
@@ -408,6 +430,27 @@ class EtcdAlgorithm:
                 held = entry.lease.until > self._clock()
         yield from self._part(claim, entry)
         return held
+
+    def _hand_over(self, entry: EtcdEntry) -> Operation[tuple[bool, bool]]:
+        """Remove an entry, and give its slot to the first that waits, who need not write for it.
+
+        Return whether that was done, and whether it was asked twice. Where it was not, as that one
+        has left meanwhile, or has been given another slot, nothing was changed.
+        """
+        repeated = False
+        for _ in range(3):
+            queue = in_queue((yield protocol.page(entry.keys.first, entry.keys.end, 0)))
+            heir = queue[entry.limit] if len(queue) > entry.limit else None
+            record = None if heir is None else heir.record
+            if heir is None or record is None or heir.modified > heir.created:
+                break
+            value = protocol.base64(replace(record, slot=entry.slot).dumps())
+            question = protocol.hand_over(entry.keys.own, entry.created, heir, value)
+            said = yield question
+            repeated = repeated or question.repeated
+            if said.get("succeeded"):
+                return True, repeated
+        return False, repeated
 
 
 def _note(key: Key) -> str:

@@ -31,6 +31,8 @@ class EtcdEntry:
     ahead: str = ""
     """The key of the one ahead, in base64, or where the queue begins: then the queue is watched."""
     slot: int | None = None
+    wanted: bool = False
+    """Whether others waited for a slot when it got its own."""
     token: int = 0
     """The fencing token, where it is not the revision at which the key was made."""
     unsure: bool = False

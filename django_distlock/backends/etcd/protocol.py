@@ -26,6 +26,7 @@ __all__ = [
     "contenders",
     "exists",
     "grant",
+    "hand_over",
     "holders",
     "in_queue",
     "in_the_way",
@@ -386,6 +387,15 @@ def share(key: str, created: int, value: str) -> Question:
 def release(key: str, created: int) -> Question:
     """Remove the key of who holds the lock."""
     return Question(TXN, _txn(_is_created_at(key, created), [_delete(key)]))
+
+
+def hand_over(key: str, created: int, heir: Key, value: str) -> Question:
+    """Remove the key of who holds the lock, and write its slot under that of the next one."""
+    unchanged = (
+        f'{{"key":"{heir.key}","target":"MOD","result":"EQUAL","mod_revision":"{heir.modified}"}}'
+    )
+    compare = f"{_is_created_at(key, created)},{unchanged}"
+    return Question(TXN, _txn(compare, [_delete(key), _rewrite(heir.key, value)]))
 
 
 def nested(questions: Sequence[Question]) -> Question:
