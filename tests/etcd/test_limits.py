@@ -72,7 +72,7 @@ def test_the_first_waiter_watches_all_and_the_next_one_the_first(
 
 
 def test_a_slot_is_left_to_the_first_waiter(server: Etcd, opened: Opener, name: str) -> None:
-    """Who was waited for writes it when leaving; the next one hears of it, and asks nothing."""
+    """The holder writes it when it leaves; the next one hears of it, and asks nothing."""
     backend = opened(server.url)
     holder, first, second = (limited(backend, name, 1) for _ in range(3))
     slot(backend, holder)

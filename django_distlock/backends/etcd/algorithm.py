@@ -6,8 +6,8 @@ made. The first key holds the lock, and the revision at which it was made is the
 Under a limit so many of the first hold it, each in a slot, which is written under its key. No two
 have the same, as it is written only if nothing was put into the queue since it was read. The
 revision of that is the token, so that the tokens of a slot rise. A claim that joins writes the slot
-that it hopes for at once, and has it if that is free. Who leaves while others wait writes its own
-under the key of the first of them, in the same transaction.
+that it hopes for at once, and has it if that is free. A holder that leaves while others wait writes
+its own under the key of the first of them, in the same transaction.
 """
 
 from __future__ import annotations
