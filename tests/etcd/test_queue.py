@@ -117,23 +117,18 @@ def test_a_hand_over_wakes_one(server: Etcd, opened: Opener, name: str) -> None:
     backend = opened(server.url)
     claims = [claim(backend, name) for _ in range(5)]
     granted(backend, claims[0])
-    ends: list[int] = []
-
-    def wait(number: int) -> None:
-        backend.queue(claims[number], 2.5, LONG)
-        if backend._algorithm.entries.get(claims[number].owner).stream is None:  # type: ignore[union-attr]
-            ends.append(number)  # closed, as its key was removed
-
-    for number in range(1, 5):
-        refused(backend, claims[number])
-    threads = [started(lambda number=number: wait(number)) for number in range(1, 5)]  # type: ignore[misc]
+    for each in claims[1:]:
+        refused(backend, each)
+    threads = [started(lambda each=each: backend.queue(each, LONG, LONG)) for each in claims[1:]]  # type: ignore[misc]
     soon(lambda: all(entry_of(backend, each).stream for each in claims[1:]))
     assert backend.release(claims[0])
-    for thread in threads:
-        thread.join(LONG)
-    assert ends == [1]
+    threads[0].join(LONG)
+    time.sleep(0.2)
+    assert [thread.is_alive() for thread in threads] == [False, True, True, True]
     for each in claims[1:]:
         backend.release(each)
+    for thread in threads:
+        thread.join(LONG)
 
 
 def test_the_line_is_shown_in_order(server: Etcd, opened: Opener, name: str) -> None:
