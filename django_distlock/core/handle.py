@@ -50,7 +50,8 @@ class Handle:
         if not typed or not self.name or None in (self.min_hold, self.held_for):
             raise ValueError("not of a lease")
         check_ttl(self.ttl)
-        check_ttl(self.ttl if self.max_hold is None else self.max_hold)
+        if self.max_hold is not None:
+            check_ttl(self.max_hold)
         check_wait(self.min_hold)
         check_wait(self.held_for)
 

@@ -63,8 +63,7 @@ class EtcdAlgorithm:
             if refusal is not None:
                 return refusal
             if entry.granted:
-                left = entry.lease.until - began
-                return Grant(entry.token or entry.created, min(claim.ttl, left), slot=entry.slot)
+                return _grant_of(claim, entry, began)
         raise EtcdError("the lease that the lock hangs on ends again and again")
 
     def _put(
@@ -160,7 +159,7 @@ class EtcdAlgorithm:
                 entry.wait_for(before[::-1])
                 return Refusal(note=_note(queue[0]), queue=True)
             own = queue[rank]
-            # By us, though perhaps the answer was lost, or by whom it was left to us.
+            # By us, though perhaps the answer was lost, or by the holder that left us its slot.
             if own.modified > own.created:
                 entry.slot, entry.token = own.slot, own.token
             entry.wanted = len(queue) > claim.limit
@@ -185,10 +184,7 @@ class EtcdAlgorithm:
             return None
         entry.slot, entry.token, entry.wanted = key.slot, key.token, True
         yield from self._assure(claim, entry, {"header": told.header})
-        if not entry.granted:
-            return None
-        left = entry.lease.until - began
-        return Grant(entry.token, min(claim.ttl, left), slot=entry.slot, asked=began)
+        return _grant_of(claim, entry, began)._replace(asked=began) if entry.granted else None
 
     def _seen(self, entries: Sequence[EtcdEntry], *, first: bool = False) -> Operation[Said]:
         """Ask for our keys and the key before each; for all of them if that one has no lease.
@@ -432,25 +428,31 @@ class EtcdAlgorithm:
         return held
 
     def _hand_over(self, entry: EtcdEntry) -> Operation[tuple[bool, bool]]:
-        """Remove an entry, and give its slot to the first that waits, who need not write for it.
+        """Remove an entry, and write its slot under the key of the first waiter.
 
-        Return whether that was done, and whether it was asked twice. Where it was not, as that one
-        has left meanwhile, or has been given another slot, nothing was changed.
+        Return whether that was done, and whether a request was sent twice. Nothing was changed if
+        the waiter has left meanwhile, or has been given another slot.
         """
         repeated = False
         for _ in range(3):
             queue = in_queue((yield protocol.page(entry.keys.first, entry.keys.end, 0)))
-            heir = queue[entry.limit] if len(queue) > entry.limit else None
-            record = None if heir is None else heir.record
-            if heir is None or record is None or heir.modified > heir.created:
+            waiter = queue[entry.limit] if len(queue) > entry.limit else None
+            record = None if waiter is None else waiter.record
+            if waiter is None or record is None or waiter.modified > waiter.created:
                 break
             value = protocol.base64(replace(record, slot=entry.slot).dumps())
-            question = protocol.hand_over(entry.keys.own, entry.created, heir, value)
+            question = protocol.hand_over(entry.keys.own, entry.created, waiter, value)
             said = yield question
             repeated = repeated or question.repeated
             if said.get("succeeded"):
                 return True, repeated
         return False, repeated
+
+
+def _grant_of(claim: Claim, entry: EtcdEntry, began: float) -> Grant:
+    """Return the grant of an entry, which counts from when it ``began`` to ask."""
+    left = entry.lease.until - began
+    return Grant(entry.token or entry.created, min(claim.ttl, left), slot=entry.slot)
 
 
 def _note(key: Key) -> str:

@@ -295,6 +295,10 @@ def _is_created_at(key: str, revision: int) -> str:
     return f'{{"key":"{key}","target":"CREATE","result":"EQUAL","create_revision":"{revision}"}}'
 
 
+def _is_modified_at(key: str, revision: int) -> str:
+    return f'{{"key":"{key}","target":"MOD","result":"EQUAL","mod_revision":"{revision}"}}'
+
+
 def _ranked(
     keys: EtcdKeys, order: str, limit: int, *, before: int = 0, values: bool = False
 ) -> str:
@@ -389,13 +393,11 @@ def release(key: str, created: int) -> Question:
     return Question(TXN, _txn(_is_created_at(key, created), [_delete(key)]))
 
 
-def hand_over(key: str, created: int, heir: Key, value: str) -> Question:
-    """Remove the key of who holds the lock, and write its slot under that of the next one."""
-    unchanged = (
-        f'{{"key":"{heir.key}","target":"MOD","result":"EQUAL","mod_revision":"{heir.modified}"}}'
-    )
+def hand_over(key: str, created: int, waiter: Key, value: str) -> Question:
+    """Remove a holder's key, and write its slot under the key of a waiter, if that is unchanged."""
+    unchanged = _is_modified_at(waiter.key, waiter.modified)
     compare = f"{_is_created_at(key, created)},{unchanged}"
-    return Question(TXN, _txn(compare, [_delete(key), _rewrite(heir.key, value)]))
+    return Question(TXN, _txn(compare, [_delete(key), _rewrite(waiter.key, value)]))
 
 
 def nested(questions: Sequence[Question]) -> Question:

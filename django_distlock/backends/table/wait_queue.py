@@ -39,7 +39,7 @@ IDLE = 5.0  # seconds after which a connection that no waiter needs is closed
 CLOSED_FOR = 5.0  # seconds without a wait queue after the server refused one
 BUSY_FOR = 5.0  # seconds after a refusal for which a new claim enters the wait queue first
 MOST_NAMES = 1000  # names remembered as busy or free
-TOO_SOON = 0.01  # seconds after a release, within which who takes it again lets nobody in
+TOO_SOON = 0.01  # seconds after a release; a loop that acquires again sooner starves the others
 POLITE_EVERY = 0.1  # seconds between two times that such a loop enters the wait queue first
 
 
