@@ -48,13 +48,15 @@ class Block:
 
     connection: BaseDatabaseWrapper
     atomic: object
-    savepoint: str | None  # in a TestCase the block is a savepoint, with a name of its own
+    nested: bool  # in the block of a TestCase
+    savepoint: str | None  # of a nested one, unless it was made without; has a name of its own
 
     def is_open(self) -> bool:
         """Return whether the block has not ended yet."""
         connection = self.connection
-        if self.savepoint is not None:
-            return self.savepoint in connection.savepoint_ids
+        if self.nested:
+            named = self.savepoint is None or self.savepoint in connection.savepoint_ids
+            return named and self.atomic in connection.atomic_blocks
         if connection.atomic_blocks[:1] == [self.atomic]:
             return True
         # Django takes the block off its list before it sends the COMMIT, and turns autocommit on
@@ -84,7 +86,7 @@ def open_transactions() -> tuple[list[Block], bool]:
                 depth = len(atomics) - index
                 nested = index > 0
                 savepoint = connection.savepoint_ids[-depth] if nested else None
-                blocks.append(Block(connection, atomic, savepoint))
+                blocks.append(Block(connection, atomic, nested, savepoint))
                 break
         if not connection.in_atomic_block:
             by_hand |= connection.connection is not None and not connection.autocommit
@@ -225,7 +227,7 @@ class Ending:
             self._listen(block)
 
     def _listen(self, block: Block) -> None:
-        if block.savepoint is not None:
+        if block.nested:
             return  # inside a TestCase on_commit callbacks do not run, and users count them
         on_end(block.connection, self._look_here, self._discarded)
 

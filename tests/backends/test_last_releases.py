@@ -65,15 +65,19 @@ def of_a_testcase() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
+@pytest.mark.parametrize("savepoint", [True, False])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_inside_a_testcase_the_users_block_is_the_transaction(name: str, end: str) -> None:
+def test_inside_a_testcase_the_users_block_is_the_transaction(
+    name: str, end: str, savepoint: bool
+) -> None:
     """Where the lock is in another store, which another process of the test may look at."""
     with lock_alias("mine", BACKEND=LOCMEM), of_a_testcase():
-        with transaction.atomic():
+        with transaction.atomic(savepoint=savepoint):
             assert connections["default"].savepoint_ids
             with lock(name, using="mine"):
                 pass
             assert [info.name for info in locks["mine"].held()] == [name]
+            assert not connections["default"].run_on_commit, "users count them"
             if end == "rollback":
                 transaction.set_rollback(True)
         assert [info.name for info in locks["mine"].held()] == []
