@@ -19,6 +19,7 @@ from ...core.values import Claim, Grant, Refusal
 from .entries import ZooKeeperEntries, ZooKeeperEntry
 from .options import Facts
 from .requests import (
+    CONTAINER,
     Contender,
     ahead_of,
     contenders,
@@ -232,7 +233,7 @@ class ZooKeeperAlgorithm:
 
     def _container(self, path: str) -> Any:
         if self._containers:
-            return kinds().Container(path, b"", self.acl(), 4)
+            return kinds().Container(path, b"", self.acl(), CONTAINER)
         return kinds().Create(path, b"", self.acl(), 0)
 
     def _make(self, path: str) -> Talk[None]:

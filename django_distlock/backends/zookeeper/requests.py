@@ -15,6 +15,7 @@ from typing import Any, Final
 from ...core.values import Claim
 
 __all__ = [
+    "CONTAINER",
     "Contender",
     "ahead_of",
     "contenders",
@@ -30,9 +31,9 @@ __all__ = [
 ]
 
 EPHEMERAL_SEQUENTIAL: Final = 3
+CONTAINER: Final = 4
 SHARED: Final = "s"  # what follows the owner's word in the name of one that shares
 LIMITED: Final = "l"  # the same of one that names a limit, and then the limit
-CONTAINER: Final = 4
 LONG = 500  # bytes; data that is longer is compressed
 
 
