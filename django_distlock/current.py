@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Final, ForwardRef, Union, get_args, get_origin
 
 from .exceptions import InvalidLockError, LockNotHeldError
 from .lease import Lease
 
-__all__ = ["LeaseArgument", "current_lease", "running_under"]
+__all__ = ["LeaseArgument", "current_lease", "running_under", "signature_of"]
+
+# From 3.14 on an annotation is looked up when it is asked for, and what is imported for type
+# checkers only is not found then: it is left as a text, as all of them are before 3.14.
+if sys.version_info >= (3, 14):
+    from annotationlib import Format
+
+    signature_of = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
+else:
+    signature_of = inspect.signature
 
 _current: ContextVar[tuple[Lease, ...]] = ContextVar("django_distlock_current", default=())
 
@@ -65,7 +77,7 @@ class LeaseArgument:
         *,
         called: str | None = None,
     ) -> None:
-        signature = signature or inspect.signature(function)
+        signature = signature or signature_of(function)
         parameters = list(signature.parameters.values())
         wanted = [
             each
@@ -110,13 +122,26 @@ class LeaseArgument:
         return wrapper
 
 
+_UNION: Final = re.compile(r"(?:\w+\.)*(?:Optional|Union|Annotated)\[(.+)\]")
+_WITHIN: Final = re.compile(r"\[[^][]*\]")
+_AROUND: Final = " '\""
+
+
 def _is_lease(annotation: object, function: Callable[..., Any]) -> bool:
     """Return whether an annotation is our `Lease`, or that or None; users may have a Lease too."""
-    if isinstance(annotation, str):
-        parts = [each.strip().split(".") for each in annotation.split("|")]
-        named = [each for each in parts if each[-1] == Lease.__name__]
-        return any(_found(each, _globals_of(function)) is Lease for each in named)
-    return annotation is Lease or Lease in get_args(annotation)
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    if not isinstance(annotation, str):
+        union = get_origin(annotation) in (Union, UnionType, Annotated)
+        return Lease in (get_args(annotation) if union else (annotation,))
+    text = annotation.strip(_AROUND)
+    if found := _UNION.fullmatch(text):
+        text = found[1]
+    while _WITHIN.search(text):  # what is in brackets is of a list of leases, say
+        text = _WITHIN.sub("", text)
+    names = _globals_of(function)
+    paths = [part.strip(_AROUND).split(".") for part in re.split("[|,]", text)]
+    return any(_found(path, names) is Lease for path in paths)
 
 
 def _found(path: Sequence[str], names: Mapping[str, Any]) -> object:

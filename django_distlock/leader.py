@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping
@@ -16,6 +15,7 @@ from .core.blocks import Guard
 from .core.durations import UNSET, Duration, Unset, Wait, check_ttl
 from .core.flow import Flow
 from .core.values import LockInfo
+from .current import signature_of
 from .decorators import Name, arguments_of, is_coroutine, refuse_bare
 from .exceptions import LeaseLostError, LockBackendError
 from .lease import Lease
@@ -120,7 +120,7 @@ class Leader:
         kwargs: Mapping[str, Any],
     ) -> bool:
         """Return whether an error says that the leadership was lost, and not another lock."""
-        arguments = arguments_of(inspect.signature(elected), args, kwargs)
+        arguments = arguments_of(signature_of(elected), args, kwargs)
         ours = (error.alias, error.name) == (self.lock.using, self.lock._bound_to(arguments).name)
         if ours:
             logger.warning("The leadership was lost, the campaign begins again: %s", error)

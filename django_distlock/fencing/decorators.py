@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from asgiref.sync import iscoroutinefunction
 
+from ..current import signature_of
 from ..exceptions import InvalidLockError
 from ..lease import Lease
 
@@ -43,7 +44,7 @@ def _decorate(function: Callable[P, R], *, name: str) -> Callable[P, R]:
             f"{function!r} is a generator: its body runs after the lease was checked. Decorate "
             "what its body calls"
         )
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     if name not in signature.parameters:
         raise InvalidLockError(
             f"{function!r} has no parameter {name!r}: name the one that is given the lease by "

@@ -17,7 +17,7 @@ from django.views import View
 from ..core import flow
 from ..core.durations import UNSET, Duration, Unset, Wait, check_wait
 from ..core.holder import taken_by
-from ..current import LeaseArgument, running_under
+from ..current import LeaseArgument, running_under, signature_of
 from ..decorators import (
     Name,
     arguments_of,
@@ -399,11 +399,11 @@ def _signature(view: View_) -> inspect.Signature:
     for each in below(view):
         if inspect.ismethod(each):  # else what it wraps would be asked, which has a self
             return _signature_of_method(each.__func__)
-    return inspect.signature(view)
+    return signature_of(view)
 
 
 @functools.lru_cache(512)
 def _signature_of_method(function: Callable[..., Any]) -> inspect.Signature:
     """Return a signature without its first parameter; remembered, as it is asked each request."""
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     return signature.replace(parameters=list(signature.parameters.values())[1:])

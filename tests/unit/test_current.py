@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import sys
+import typing
 from typing import Any
 
 import pytest
@@ -17,9 +19,13 @@ from django_distlock import (
     Lease,
     LockNotHeldError,
     current_lease,
+    leader,
     lock,
     lock_all,
+    requires_fence,
 )
+from django_distlock.contrib.celery import locked_task
+from django_distlock.views import locked_view
 
 from .tools import UnitBackend, eventually, in_thread
 
@@ -148,6 +154,56 @@ def test_annotations_that_are_no_text(backend: UnitBackend) -> None:
     work.__annotations__ = {"lease": Lease | None}
     decorated = lock("a", using=backend.alias)(work)
     decorated(maybe=2)
+
+
+LEASES = [
+    "Lease",
+    "'Lease'",
+    "Lease | None",
+    "None | django_distlock.Lease",
+    "Optional[Lease]",
+    "'Optional[Lease]'",
+    "typing.Optional[Lease]",
+    "typing.Union[Lease, None]",
+    "typing.Annotated[Lease, 'the lock', list[int]]",
+    "Renamed",
+]
+OTHERS = ["list[Lease]", "tuple[int, Lease, int]", "Optional[list[Lease]]", "dict[str, Lease]"]
+TYPES = {
+    "Lease": Lease,
+    "Renamed": Lease,
+    "Optional": typing.Optional,
+    "django_distlock": django_distlock,
+    "typing": typing,
+}
+
+
+@pytest.mark.parametrize("annotation", [*LEASES, *OTHERS])
+@pytest.mark.parametrize("future", ["from __future__ import annotations", ""])
+def test_annotations_of_every_kind(backend: UnitBackend, annotation: str, future: str) -> None:
+    """As texts and as what they mean, also within each other."""
+    names: dict[str, Any] = dict(TYPES)
+    source = f"{future}\ndef work(given: {annotation} = 5): return given"
+    exec(compile(source, "users.py", "exec", dont_inherit=True), names)
+    given = lock("a", using=backend.alias)(names["work"])()
+    assert isinstance(given, Lease) if annotation in LEASES else given == 5
+
+
+def test_annotations_that_name_what_type_checkers_alone_import(backend: UnitBackend) -> None:
+    """As they are written from 3.14 on without quotes, and before with ``annotations``."""
+    names: dict[str, Any] = {"Lease": Lease}
+    future = "" if sys.version_info >= (3, 14) else "from __future__ import annotations"
+    source = (
+        f"{future}\ndef work(pk: Unknown, lease: Lease, other: Unknown | None = None): return pk"
+    )
+    exec(compile(source, "users.py", "exec", dont_inherit=True), names)
+    work = names["work"]
+    assert lock("a:{pk}", using=backend.alias)(work)(5) == 5
+    assert leader("a:{pk}", using=backend.alias)(work)(5) == 5
+    with lock("a", using=backend.alias) as lease:
+        assert requires_fence(work)(5, lease) == 5
+    assert callable(locked_view("a:{pk}", using=backend.alias)(work))
+    assert callable(locked_task("a:{pk}", using=backend.alias)(work))
 
 
 def test_a_lease_of_the_users_own_is_no_lock(backend: UnitBackend) -> None:

@@ -11,7 +11,7 @@ from celery.app.task import Task
 
 from ...core.durations import UNSET, Duration, Unset, Wait, check_ttl
 from ...core.holder import place_of
-from ...current import LeaseArgument
+from ...current import LeaseArgument, signature_of
 from ...decorators import Name, check_function, is_coroutine, refuse_bare
 from ...exceptions import InvalidLockError
 from ...lock import lock
@@ -219,7 +219,7 @@ def _check(function: Any, using: str) -> None:
 
 def _signature(function: Callable[..., Any], bind: bool) -> inspect.Signature:
     """Return the signature of what is sent: without the ``self`` of a bound task."""
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     parameters = list(signature.parameters.values())
     if bind and not parameters:
         raise InvalidLockError(f"{function!r} with bind=True takes the task as first argument")
