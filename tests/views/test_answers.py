@@ -148,6 +148,23 @@ def test_a_project_may_have_a_page_of_its_own(backend: UnitBackend, tmp_path: Pa
         assert client.get("/1/").content == b"423 held 2 /1/ Already in progress"
 
 
+def nonce(request: HttpRequest) -> dict[str, str]:
+    """As the context processor of Django 6.0."""
+    return {"csp_nonce": "once"}
+
+
+def test_the_style_of_the_page_has_the_nonce_of_a_strict_policy(backend: UnitBackend) -> None:
+    options = {"context_processors": [f"{__name__}.nonce"]}
+    locked = locked_view("a", using=backend.alias, wait=0)(plain)
+    with (
+        page(locked, TEMPLATES=[{**TEMPLATES[0], "OPTIONS": options}]) as client,
+        taken("a", backend.alias),
+    ):
+        assert '<style nonce="once">' in client.get("/1/").text
+    with page(locked) as client, taken("a", backend.alias):
+        assert '<style nonce="">' in client.get("/1/").text
+
+
 def test_a_project_may_have_no_pages_at_all(backend: UnitBackend) -> None:
     locked = locked_view("a", using=backend.alias, wait=0)(plain)
     with page(locked, TEMPLATES=[]) as client, taken("a", backend.alias):
