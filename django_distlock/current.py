@@ -65,7 +65,7 @@ class LeaseArgument:
     Or that has no annotation, and is ``called`` so.
     ``signature``, that of ``function`` unless given, is what is left for the callers. Annotations
     that are text are looked up where the function was defined. Raises InvalidLockError for a
-    parameter that cannot be filled by its name.
+    parameter that cannot be filled by its name, and for a `Lease` that is not known there.
     """
 
     __slots__ = ("_index", "_name", "signature")
@@ -141,6 +141,14 @@ def _is_lease(annotation: object, function: Callable[..., Any]) -> bool:
         text = _WITHIN.sub("", text)
     names = _globals_of(function)
     paths = [part.strip(_AROUND).split(".") for part in re.split("[|,]", text)]
+    for path in paths:
+        if path[-1] == Lease.__name__ and path[0] not in names:
+            # A linter moves imports there that only annotations need: it would not be filled.
+            raise InvalidLockError(
+                f"{path[0]!r} is not known in the module of {function!r}, so it cannot be told "
+                "whether a parameter is to be given the lease: import it there when the program "
+                "runs, too, not under TYPE_CHECKING only or in a function"
+            )
     return any(_found(path, names) is Lease for path in paths)
 
 

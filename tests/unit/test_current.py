@@ -206,6 +206,18 @@ def test_annotations_that_name_what_type_checkers_alone_import(backend: UnitBack
     assert callable(locked_task("a:{pk}", using=backend.alias)(work))
 
 
+@pytest.mark.parametrize("annotation", ["Lease", "Lease | None", "Optional[Lease]", "dl.Lease"])
+def test_a_lease_that_type_checkers_alone_import_is_refused(
+    backend: UnitBackend, annotation: str
+) -> None:
+    """As linters move it there; the parameter would not be filled, without a word."""
+    names: dict[str, Any] = {}
+    exec(f"def work(pk: int, lease: '{annotation}' = None): ...", names)
+    for decorate in (lock, leader, locked_view, locked_task):
+        with pytest.raises(InvalidLockError, match="not under TYPE_CHECKING"):
+            decorate("a:{pk}", using=backend.alias)(names["work"])
+
+
 def test_a_lease_of_the_users_own_is_no_lock(backend: UnitBackend) -> None:
     """As the model of who lets flats."""
     own: dict[str, Any] = {}
