@@ -109,6 +109,9 @@ class RowMariaDB(RowDialect):
         return token
 
     def send_wait(self, session: LockSession, claim: Claim) -> None:
+        # The refusal has ended the one before, where innodb_rollback_on_timeout is on; in none the
+        # row would be free again at once. Not in one message: the wait's answer is the first.
+        session.execute(["START TRANSACTION"], {})
         session.send(self.wait, self.given(claim) | {"most": round(LONGEST_WAIT)})
 
     def waited(self, session: LockSession, claim: Claim, row: Row | None) -> int | None:
