@@ -71,9 +71,10 @@ def lock_rows(
     limit, and without it the server's own limit holds. Rows that are not to be had raise
     LockNotAcquiredError (``nowait``) or LockTimeoutError; with ``on_contention="skip"`` the answer
     is then an empty list, and a callable is given the error and returns the answer. A deadlock
-    raises LockDeadlockError, always. The
-    transaction can go on after each of them but a deadlock on MariaDB and MySQL, which undoes it. A
-    server that dies or ends the session meanwhile raises LockBackendError.
+    raises LockDeadlockError, always. The transaction can go on after each of them but a deadlock on
+    MariaDB and MySQL, which undoes it. Rows that are not to be had raise, too, where the server
+    undoes the transaction for them: its option innodb_rollback_on_timeout. A server that dies or
+    ends the session meanwhile raises LockBackendError.
 
     Raises InvalidLockError outside of ``atomic()``, where nothing would stay locked, and
     UnsupportedOperationError on a database without row locks, such as SQLite, or without what is
@@ -120,7 +121,8 @@ def lock_rows(
         told = _translated(error, connection, rows, wait=not nowait)
         if told is None:
             raise
-        if isinstance(told, LockNotAcquiredError) and on_contention != "raise":
+        undone = connection.needs_rollback  # what was written before is lost: say so
+        if isinstance(told, LockNotAcquiredError) and on_contention != "raise" and not undone:
             return on_contention(told) if callable(on_contention) else []
         raise told from error
 
@@ -217,7 +219,11 @@ def _translated(
     table = rows.model._meta.db_table
     if code in _BUSY:
         kind = LockTimeoutError if wait else LockNotAcquiredError
-        return kind(f"Rows of {table} are locked by another transaction")
+        undone = ". The server has undone this transaction for that: run it again"
+        return kind(
+            f"Rows of {table} are locked by another transaction"
+            f"{undone if connection.needs_rollback else ''}"
+        )
     if code not in _DEADLOCK:
         return None if _is_alive(error, connection) else _gone(error, connection, table)
     said = [f"This one runs: {_short(str(rows.query))}"]

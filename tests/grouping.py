@@ -35,6 +35,7 @@ GROUPS = {
 """What the names of tests begin with, and their group."""
 
 BY_STORE = (
+    "tests/backends/test_server_limits.py",
     "tests/faults/test_clock.py",
     "tests/integration/test_demo.py",
     "tests/integration/test_demo_fencing.py",

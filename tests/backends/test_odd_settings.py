@@ -40,7 +40,6 @@ from tests.servers import chosen
 
 ROW = "django_distlock.backends.row.RowBackend"
 VERSION = "django_distlock.backends.version.VersionBackend"
-ADVISORY = "django_distlock.backends.advisory.AdvisoryBackend"
 BACKENDS: dict[str, dict[str, Any]] = {
     "table": {},
     "version": {"BACKEND": VERSION},
@@ -105,39 +104,6 @@ def test_every_sql_mode(store: str, backend: str, mode: str, name: str) -> None:
         tokens = stress("odd", name)
     assert tokens == sorted(set(tokens))
     assert len(tokens) == 60
-
-
-LIMITS: dict[str, list[str]] = {
-    "postgresql": ["lock_timeout=1s", "statement_timeout=3s", "idle_session_timeout=4s"],
-    "mariadb": ["max-statement-time=3"],
-    "mysql": ["max-execution-time=3000"],
-}
-OF_MYSQL = ["innodb-lock-wait-timeout=1", "innodb-rollback-on-timeout=ON", "wait-timeout=4"]
-
-
-@pytest.mark.parametrize("store", SERVERS)
-def test_the_limits_of_a_careful_administrator(store: str, name: str) -> None:
-    """None of them ends a wait, or the transaction that a waiter needs."""
-    if store == "postgresql":
-        options = [word for limit in LIMITS[store] for word in ("-c", limit)]
-    else:
-        options = [f"--{limit}" for limit in LIMITS[store] + OF_MYSQL]
-    with (
-        type(STARTED[store])(options=options) as server,
-        database_alias("odd", server.create_database("odd")),
-    ):
-        call_command("migrate", database="odd", verbosity=0)
-        for backend, conf in (BACKENDS | {"advisory": {"BACKEND": ADVISORY}}).items():
-            with lock_alias("odd", LOCATION="odd", **conf):
-                tokens = stress("odd", backend)
-                assert tokens == sorted(set(tokens))
-                with lock(name, using="odd", ttl=20):
-                    waiter = Elsewhere(lambda: lock(name, using="odd", wait=20).acquire()).start()
-                    time.sleep(1.5)
-                lease = waiter.result()
-                assert lease
-                assert elsewhere(lambda: lock(name, using="odd", wait=0).acquire()) is None
-                lease.release()
 
 
 @contextmanager
