@@ -110,7 +110,7 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
         {
             "LIMITS": "Limit being idle, when a session has another ttl than before",
             "LOCK": "Lock the row if it is free, and draw the token",
-            "WAIT": "Wait for the row, then draw the token",
+            "WAIT": "After another `START TRANSACTION`: wait for the row, then draw the token",
             "FREE": "Release, followed by `COMMIT`",
             "MAKE": "Make the row of a name never seen by this process, if it is not there",
             "HOLDERS": "Who holds what, read at READ UNCOMMITTED",
@@ -122,7 +122,7 @@ ROWS: dict[str, tuple[Any, str, dict[str, str]]] = {
         {
             "LIMITS": "Limit being idle, when a session has another ttl than before",
             "LOCK": "Lock the row if it is free, and draw the token; in the same round trip",
-            "WAIT": "Wait for the row, then draw the token",
+            "WAIT": "After another `START TRANSACTION`: wait for the row, then draw the token",
             "MAKE": "Make the row of a name never seen by this process, under a `GET_LOCK()`",
         },
     ),
