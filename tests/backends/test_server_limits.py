@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.db import transaction
 
-from django_distlock import LockNotAcquiredError, lock
+from django_distlock import LeaseLostError, LockNotAcquiredError, lock, locks
 from django_distlock.models import LockRow
 from django_distlock.rows import lock_rows
 from tests.backends.test_lock_rows import locked_elsewhere, rows
@@ -35,6 +35,8 @@ LIMITS: dict[str, list[str]] = {
     "mariadb": [*OF_BOTH, "--max-statement-time=3"],
     "mysql": [*OF_BOTH, "--max-execution-time=3000"],
 }
+SAFE = "SET sql_safe_updates = 1"
+"""What refuses a write that names no key, on MariaDB and MySQL."""
 UNDOING: dict[str, dict[str, Any]] = {"mariadb": {"nowait": True}, "mysql": {"wait": 1}}
 """What ends in the error after which the server undoes the whole transaction."""
 
@@ -43,12 +45,13 @@ UNDOING: dict[str, dict[str, Any]] = {"mariadb": {"nowait": True}, "mysql": {"wa
 def limited(request: pytest.FixtureRequest) -> Iterator[str]:
     """The alias "limited" of a server of the module's own; returns the store."""
     store: str = request.param
-    with (
-        type(STARTED[store])(options=LIMITS[store]) as server,
-        database_alias("limited", server.create_database("limited")),
-    ):
-        call_command("migrate", database="limited", verbosity=0)
-        yield store
+    with type(STARTED[store])(options=LIMITS[store]) as server:
+        settings = server.create_database("limited")
+        if store != "postgresql":
+            settings["OPTIONS"]["init_command"] = SAFE
+        with database_alias("limited", settings):
+            call_command("migrate", database="limited", verbosity=0)
+            yield store
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -62,7 +65,10 @@ def test_who_has_waited_holds_the_lock_alone(limited: str, backend: str, name: s
         lease = waiter.result()
         assert lease
         assert elsewhere(lambda: lock(name, using="limited", wait=0).acquire()) is None
-        lease.release()
+        assert [info.name for info in locks["limited"].held()] == [name]
+        assert locks["limited"].force_release(name).fencing_token == lease.fencing_token
+        with pytest.raises(LeaseLostError):
+            lease.release()
 
 
 def test_a_transaction_that_the_server_has_undone_does_not_go_on(limited: str, name: str) -> None:

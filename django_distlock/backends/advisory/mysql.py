@@ -63,7 +63,9 @@ VALUES (%(token)s, %(digest)s, %(name)s, %(owner)s, {MY_NOTE}, %(lock)s, %(sessi
         {MY_NOW} - %(age)s, 0)
 ON DUPLICATE KEY UPDATE forced = forced"""
 _ENDED: Final = f"NOT COALESCE({_LIVE}, FALSE)"
-TIDY: Final = f"DELETE FROM distlock_advisory WHERE acquired < {MY_NOW} - 60000000 AND {_ENDED}"
+# The key is named for servers and sessions with sql_safe_updates.
+TIDY: Final = f"""DELETE FROM distlock_advisory
+ WHERE token > 0 AND acquired < {MY_NOW} - 60000000 AND {_ENDED}"""
 
 
 class AdvisoryMySQL(AdvisoryDialect):
