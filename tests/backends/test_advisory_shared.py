@@ -12,6 +12,7 @@ from django.db import connections
 
 from django_distlock import Lease, LockNotAcquiredError, UnsupportedOperationError, lock, locks
 from django_distlock.backends.advisory.postgresql import lock_of
+from django_distlock.core import clock
 from tests.backends.rowlocks import on_servers, taken
 from tests.backends.test_advisory import advisory, advisory_alias
 from tests.backends.test_advisory_xact import POSTGRESQL, on_postgresql
@@ -108,7 +109,7 @@ def test_other_ttls_and_waiters_share_by_other_sessions(store: str, alias: str, 
 def test_a_share_that_runs_out_leaves_the_others(store: str, alias: str, name: str) -> None:
     kept, short = share(name, ttl=60), share(name, ttl=60, renew=False)
     session = advisory(alias)._sessions[short._hold.claim.owner]
-    session.held[short._hold.claim.owner].until = time.monotonic()  # as after its ttl
+    session.held[short._hold.claim.owner].until = clock.now()  # as after its ttl
     advisory(alias)._maintain_in(0.0)
     assert soon(lambda: short._hold.claim.owner not in session.held)
     kept.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,9 +11,10 @@ from unittest import mock
 
 import pytest
 
-from django_distlock import lock
+from django_distlock import lock, locks
 from django_distlock.backends.row import mariadb, mysql, postgresql
 from django_distlock.backends.row.session import LockSession
+from django_distlock.core.values import Claim, Refusal
 from tests.backends.rowlocks import on_servers, row, row_alias, taken
 from tests.backends.tools import Elsewhere, soon
 
@@ -83,3 +86,19 @@ def test_a_wait_is_given_up_before_the_server_has_begun_it(
     assert lost >= 2
     lease.release()
     taken(name, alias, wait=0).release()
+
+
+@pytest.mark.parametrize("kind", ["row", "advisory"])
+@on_servers
+def test_who_was_granted_while_its_machine_slept(store: str, kind: str, name: str) -> None:
+    """CLOCK_MONOTONIC stands still meanwhile, and the server's limit on silence does not."""
+    alias = f"{kind}-{store}"
+    backend, holder = locks[alias], taken(name, alias, ttl=20)
+    claim = Claim(name, backend.key(name), secrets.token_hex(16), ttl=1.5, waits=True)
+    with mock.patch.object(time, "monotonic", return_value=time.monotonic()):
+        assert isinstance(backend.try_acquire(claim, 5.0), Refusal)
+        holder.release()
+        other = Elsewhere(lambda: taken(name, alias, ttl=20, wait=20)).start().result()
+        assert isinstance(backend.try_acquire(claim, 0.0), Refusal)
+    other.release()
+    backend.release(claim)

@@ -17,6 +17,7 @@ from functools import partial
 from django.db import connections
 from django.db.utils import Error
 
+from ...core import clock
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.values import Claim, Grant, Refusal
 from ...exceptions import UnsupportedOperationError
@@ -130,7 +131,7 @@ class AdvisoryBackend(AdvisorySessions):
             with self._mutex:
                 self._sessions[claim.owner] = session
             if self._guarded(session, lambda: self._send_wait(session, claim, limit)):
-                session.looked = time.monotonic()
+                session.looked = clock.now()
                 session.until = session.looked + ABANDONED
             else:
                 self._drop(session, sound=True)
@@ -170,7 +171,7 @@ class AdvisoryBackend(AdvisorySessions):
         held = session.held.get(claim.owner)
         if held is not None:
             return Grant(held.token, claim.ttl) if self._keep(session, [claim], limit) else None
-        now, before = time.monotonic(), session.looked
+        now, before = clock.now(), session.looked
         session.looked, session.until = now, now + ABANDONED
         # Who pauses in between is woken by the answer; who asks again at once may be faster than
         # the server's message that it is his turn.
@@ -183,7 +184,7 @@ class AdvisoryBackend(AdvisorySessions):
             if token is None:  # the server's limit on waiting
                 self._drop(session, sound=True)
                 return None
-            passed = time.monotonic() - session.sent_at
+            passed = clock.now() - session.sent_at
             if passed > claim.ttl * MOMENT:
                 # The server's limit runs since the grant, of which the time is not known.
                 session.ask(partial(self.dialect.send_look, session), left)
@@ -230,7 +231,7 @@ class AdvisoryBackend(AdvisorySessions):
             session.settle(limit)
             session.run(lambda: self.dialect.set_limit(session), limit)
         self._look_for_forced(session, limit)
-        now = time.monotonic()
+        now = clock.now()
         # What was freed by a statement that was answered late is noted as held still.
         kept = [c for c in kept if c.owner in held and c.owner not in session.freed]
         for claim in kept:
@@ -298,13 +299,13 @@ class AdvisoryBackend(AdvisorySessions):
         row = holds()
         if row is None or not self._look(lambda session: session.change(FORCE, given)):
             return False
-        end = time.monotonic() + ANSWERS
+        end = clock.now() + ANSWERS
         ended = False
         while holds() is not None:
-            if time.monotonic() > end:
+            if clock.now() > end:
                 if ended:
                     raise Overdue("the session was told to end, and has not")
-                ended, end = True, time.monotonic() + self.command_timeout
+                ended, end = True, clock.now() + self.command_timeout
                 self._look(partial(dialect.end, number=int(row[5])))
             time.sleep(0.01)
         return True

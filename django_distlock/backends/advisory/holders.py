@@ -6,10 +6,10 @@ table says is believed only of a session that has the lock: rows that a crash le
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ...core import clock
 from ...core.names import readable
 from ...core.threads import Mutex
 from ...core.values import Claim
@@ -75,7 +75,7 @@ class Holders:
         What fails is kept for the next time.
         """
         with self._writing:
-            now = time.monotonic()
+            now = clock.now()
             with self._mutex:
                 new = {t: each for t, each in self._new.items() if now - each[0].since >= age}
                 for token in new:

@@ -10,6 +10,7 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from ...conf import AliasConf, OptionSpec
+from ...core import clock
 from ...core.names import unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, moment, noted
 from ...exceptions import InvalidLockBackendError
@@ -68,9 +69,9 @@ class AdvisoryInspection(InSessions[AdvisorySession]):
 
     def holders(self, name: str) -> list[LockInfo]:
         self._holders.write(self.dialect)
-        end = time.monotonic() + UNWRITTEN
+        end = clock.now() + UNWRITTEN
         key = self.key(name)
-        while (rows := self._look(partial(self._seen, key))) == [()] and time.monotonic() < end:
+        while (rows := self._look(partial(self._seen, key))) == [()] and clock.now() < end:
             time.sleep(NAP)
         if rows == [()]:
             return [LockInfo(name)]

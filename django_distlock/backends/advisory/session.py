@@ -7,13 +7,13 @@ connection that holds nothing, would free all of its locks.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
+from ...core import clock
 from ...core.values import Claim
 from ..row.session import LockSession, Row
 from ..table.errors import Overdue
@@ -32,7 +32,7 @@ class Held:
         self.claim = claim
         self.lock = lock
         self.token = token
-        self.since = time.monotonic()
+        self.since = clock.now()
         self.until = self.since + claim.ttl
 
 
@@ -51,7 +51,7 @@ class AdvisorySession(LockSession):
         """How long the server shall let it be silent, in the unit of the server's limit."""
         self.freed: dict[str, bool] = {}
         """Whether the lock of an owner was released, if its caller did not wait for the answer."""
-        self.empty_since = time.monotonic()
+        self.empty_since = clock.now()
         self._late: Callable[[Row | None], None] | None = None
         self._known: list[Row | None] = []
 
@@ -99,11 +99,11 @@ class AdvisorySession(LockSession):
         limit: float,
         late: Callable[[Row | None], None] | None,
     ) -> Row | None:
-        end = time.monotonic() + limit
+        end = clock.now() + limit
         self._settle(limit)
         self._late = late
         send()
-        return self._answered(max(0.0, end - time.monotonic()))
+        return self._answered(max(0.0, end - clock.now()))
 
     def settle(self, limit: float) -> None:
         """Read the answer that an earlier caller did not wait for, if there is one."""

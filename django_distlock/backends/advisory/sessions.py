@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -12,6 +11,7 @@ from typing import TypeVar
 from django.db.utils import Error
 
 from ...conf import AliasConf
+from ...core import clock
 from ...core.threads import Mutex, is_mine
 from ...core.values import Claim
 from ...core.worker import Worker, close_connections
@@ -88,10 +88,10 @@ class AdvisorySessions(AdvisoryInspection):
         """
         if is_mine(session.mutex):
             raise Overdue("a signal handler asks while its thread asks by the same session")
-        end, slice_ = time.monotonic() + limit, SLICE
+        end, slice_ = clock.now() + limit, SLICE
         while True:
             with session.mutex:
-                left = end - time.monotonic()
+                left = end - clock.now()
                 if left <= 0:
                     raise Overdue(f"no answer within {limit:g} s")
                 try:
@@ -140,7 +140,7 @@ class AdvisorySessions(AdvisoryInspection):
             freed = self._send_free(session, session.held[owner], limit, lost=lost)
         self._forget(session, owner)
         if not session.held:
-            session.empty_since = time.monotonic()
+            session.empty_since = clock.now()
             if session.owner:
                 self._drop(session, sound=True)
             elif is_testing():
@@ -174,7 +174,7 @@ class AdvisorySessions(AdvisoryInspection):
             self._forget(session, owner, lost=True)
         session.owners.clear()  # an interruption may have come after the first half of `remove`
         session.freed.clear()
-        session.empty_since = time.monotonic()
+        session.empty_since = clock.now()
         if session.owner:
             self._drop(session, sound=False)
         else:
@@ -220,7 +220,7 @@ class AdvisorySessions(AdvisoryInspection):
 
     def _maintain_in(self, seconds: float) -> None:
         """Have `_maintain` run in so many seconds, or before."""
-        due = time.monotonic() + seconds
+        due = clock.now() + seconds
         if due < self._due - SOON:
             with self._mutex:
                 self._due = due
@@ -237,7 +237,7 @@ class AdvisorySessions(AdvisoryInspection):
         except self.store_errors:
             # It is kept for the next time, and whoever uses a lock is told of the database.
             logger.debug("The holders of %r were not written", self.alias, exc_info=True)
-        now = time.monotonic()
+        now = clock.now()
         ticks = now - self._ticked >= TICK * 0.9
         if ticks:
             self._ticked = now

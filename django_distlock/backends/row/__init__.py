@@ -14,6 +14,7 @@ from functools import partial
 from django.db.utils import DatabaseError
 
 from ...conf import AliasConf
+from ...core import clock
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.threads import Mutex
 from ...core.values import Claim, Grant, Refusal
@@ -82,7 +83,7 @@ class RowBackend(RowInspection):
     def _attempt(
         self, dialect: RowDialect, session: LockSession, claim: Claim, *, wait: bool, limit: float
     ) -> Grant | Refusal:
-        now, before = time.monotonic(), session.looked
+        now, before = clock.now(), session.looked
         session.looked, session.until = now, now + ABANDONED
         if session.sent:
             # Who pauses in between is woken by the answer; who asks again at once may be faster
@@ -145,7 +146,7 @@ class RowBackend(RowInspection):
 
     def _lasts(self, session: LockSession, claim: Claim) -> None:
         """Note until when the server keeps the session unless it is renewed."""
-        session.until = time.monotonic() + self.max_ttl(claim.ttl) + SPARE
+        session.until = clock.now() + self.max_ttl(claim.ttl) + SPARE
 
     def _reap(self) -> None:
         """Give up sessions that will not be asked for again.
@@ -153,7 +154,7 @@ class RowBackend(RowInspection):
         Those that the server has ended by now, of leases that were not released, and those of
         waiters that have stopped to ask without being withdrawn.
         """
-        now = time.monotonic()
+        now = clock.now()
         with self._mutex:
             over = [session for session in self._sessions.values() if session.is_over(now)]
         for session in over:
@@ -167,7 +168,7 @@ class RowBackend(RowInspection):
         if not session.mutex.acquire(blocking=False):
             return
         try:
-            if not session.owner or not session.is_over(time.monotonic()):
+            if not session.owner or not session.is_over(clock.now()):
                 return
             if session.sent:
                 self._withdraw(self.dialect(), session)
@@ -218,7 +219,7 @@ class RowBackend(RowInspection):
                 self._withdraw(dialect, session)
                 return False
             long = abs(time.time() - session.token / 1_000_000) > LONG
-            lost = session.is_over(time.monotonic())
+            lost = session.is_over(clock.now())
             try:
                 session.run(
                     lambda: dialect.release(session, claim, long=long), self.command_timeout
@@ -252,8 +253,8 @@ class RowBackend(RowInspection):
         """End the session by which another process holds the lock, and wait until it is free."""
         if not self._look(lambda session: dialect.end(session, claim.key, claim.owner)):
             return False
-        end = time.monotonic() + self.command_timeout
-        while time.monotonic() < end:
+        end = clock.now() + self.command_timeout
+        while clock.now() < end:
             row = self._look(lambda session: dialect.holder(session, claim.key))
             if row is None or row[2] != claim.owner:
                 return True

@@ -12,13 +12,13 @@ import math
 import os
 import select
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, Error, InterfaceError, OperationalError
 
+from ...core import clock
 from ...core.descriptors import descriptor_of
 from ...core.threads import Mutex
 from ..table.connection import _open
@@ -57,9 +57,9 @@ class LockSession:
         self.sent = False
         """Whether a locking statement is under way, whose answer was not read yet."""
         self.sent_at = -math.inf
-        """When the last one was sent; `time.monotonic`."""
+        """When the last one was sent; `clock.now`."""
         self.until = math.inf
-        """When the server has ended it unless it is renewed or waits; `time.monotonic`."""
+        """When the server has ended it unless it is renewed or waits; `clock.now`."""
         self.looked = -math.inf
         """When it was last asked for the lock."""
         self.idle = -1.0
@@ -189,7 +189,7 @@ class LockSession:
 
     def send(self, statements: Sequence[str], parameters: dict[str, Any]) -> None:
         """Send statements together, and do not wait for the answer."""
-        self.sent_at = time.monotonic()
+        self.sent_at = clock.now()
         with self.connection.wrap_database_errors:
             self._tell("; ".join(statements), parameters)
         self.sent = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -12,6 +11,7 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from ...conf import AliasConf
+from ...core import clock
 from ...core.threads import Mutex
 from ...core.values import Claim
 from ..table import errors
@@ -87,7 +87,7 @@ class InSessions(InDatabase, Generic[S]):
 
         It is asked again and again: a server that has not begun the statement yet does not heed it.
         """
-        end, pause = time.monotonic() + self.command_timeout, CANCELLED
+        end, pause = clock.now() + self.command_timeout, CANCELLED
         other = self._pool.take(counted=False)
         try:
             with other.mutex:
@@ -95,7 +95,7 @@ class InSessions(InDatabase, Generic[S]):
                     cancel(session, other, self.command_timeout)
                     if session.is_answered(pause):
                         return
-                    if time.monotonic() >= end:
+                    if clock.now() >= end:
                         raise errors.Overdue(f"the wait did not end in {self.command_timeout:g} s")
                     pause *= 2
         finally:
