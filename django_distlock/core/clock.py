@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 __all__ = ["GRACE", "STILL", "Clock", "Deadline", "now"]
 
@@ -15,11 +16,11 @@ STILL = 0.05
 GRACE = 1.0
 """Seconds that are then given, once, to what may have been answered meanwhile and was not read."""
 
-# CLOCK_BOOTTIME goes on while the machine sleeps and CLOCK_MONOTONIC stands still: after a laptop
-# or a virtual machine woke up, a lease must not look younger than the store thinks it is.
-now: Clock = time.monotonic
-if hasattr(time, "CLOCK_BOOTTIME"):
-    now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+# After a laptop or a virtual machine woke up, a lease must not look younger than the store thinks
+# it is. Linux' CLOCK_BOOTTIME goes on while the machine sleeps, as does macOS' CLOCK_MONOTONIC,
+# which is not what time.monotonic() asks there.
+_ID: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+now: Clock = time.monotonic if _ID is None else partial(time.clock_gettime, _ID)
 
 
 class Deadline:
