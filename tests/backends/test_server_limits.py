@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connections, transaction
 
-from django_distlock import LeaseLostError, LockNotAcquiredError, lock, locks
+from django_distlock import LeaseLostError, LockBackendError, LockNotAcquiredError, lock, locks
 from django_distlock.models import LockRow
 from django_distlock.rows import lock_rows
 from tests.backends.test_lock_rows import locked_elsewhere, rows
 from tests.backends.test_odd_settings import BACKENDS, stress
 from tests.backends.tools import SERVERS, Elsewhere, database_alias, elsewhere, lock_alias
 from tests.conftest import SERVERS as STARTED
+from tests.servers import ByStore
 
 ALL: dict[str, dict[str, Any]] = BACKENDS | {
     "advisory": {"BACKEND": "django_distlock.backends.advisory.AdvisoryBackend"}
@@ -35,6 +38,15 @@ LIMITS: dict[str, list[str]] = {
     "mariadb": [*OF_BOTH, "--max-statement-time=3"],
     "mysql": [*OF_BOTH, "--max-execution-time=3000"],
 }
+PAGE = (Path(__file__).parents[2] / "docs/howto/deploy.md").read_text()
+RIGHTS = ByStore(
+    zip(
+        ("postgresql", "mariadb"),
+        re.findall(r"```sql granted\n(.*?)```", PAGE, re.DOTALL),
+        strict=True,
+    )
+)
+"""What the page on deployment has a role be granted."""
 SAFE = "SET sql_safe_updates = 1"
 """What refuses a write that names no key, on MariaDB and MySQL."""
 UNDOING: dict[str, dict[str, Any]] = {"mariadb": {"nowait": True}, "mysql": {"wait": 1}}
@@ -46,12 +58,24 @@ def limited(request: pytest.FixtureRequest) -> Iterator[str]:
     """The alias "limited" of a server of the module's own; returns the store."""
     store: str = request.param
     with type(STARTED[store])(options=LIMITS[store]) as server:
-        settings = server.create_database("limited")
-        if store != "postgresql":
-            settings["OPTIONS"]["init_command"] = SAFE
-        with database_alias("limited", settings):
-            call_command("migrate", database="limited", verbosity=0)
-            yield store
+        settings = server.create_database("shop")
+        with database_alias("owner", settings):
+            call_command("migrate", database="owner", verbosity=0)
+            role = make_role(store, "web")
+            with connections["owner"].cursor() as cursor:
+                cursor.execute(RIGHTS[store])
+            if store != "postgresql":
+                settings["OPTIONS"]["init_command"] = SAFE
+            with database_alias("limited", settings | role):
+                yield store
+
+
+def make_role(store: str, role: str) -> dict[str, str]:
+    """Make a role without rights; return the settings by which to connect as it."""
+    said = ByStore(postgresql="ROLE {} LOGIN PASSWORD", mariadb="USER {}@'%%' IDENTIFIED BY")[store]
+    with connections["owner"].cursor() as cursor:
+        cursor.execute(f"CREATE {said.format(role)} 'secret'", [])
+    return {"USER": role, "PASSWORD": "secret"}
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -87,3 +111,14 @@ def test_a_transaction_that_the_server_has_undone_does_not_go_on(limited: str, n
                 found = lock_rows(rows("limited", name[-40:]), **options, on_contention="skip")
                 assert found == []
                 assert LockRow.objects.using("limited").filter(name=name).exists()
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_a_role_without_rights_is_told_what_it_needs(limited: str, backend: str, name: str) -> None:
+    role = make_role(limited, f"no_{backend}")
+    with (
+        database_alias("none", connections.settings["limited"] | role),
+        lock_alias("none", LOCATION="none", **ALL[backend]),
+        pytest.raises(LockBackendError, match="GRANT it SELECT, INSERT, UPDATE and DELETE"),
+    ):
+        lock(name, using="none", wait=0).acquire()

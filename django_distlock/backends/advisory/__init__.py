@@ -306,7 +306,7 @@ class AdvisoryBackend(AdvisorySessions):
                 if ended:
                     raise Overdue("the session was told to end, and has not")
                 ended, end = True, clock.now() + self.command_timeout
-                self._look(partial(dialect.end, number=int(row[5])))
+                self._end_other(partial(dialect.end, number=int(row[5])))
             time.sleep(0.01)
         return True
 

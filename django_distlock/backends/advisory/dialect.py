@@ -31,8 +31,6 @@ class AdvisoryDialect(ABC):
     """Deletes what is left of sessions that have ended."""
     ended: ClassVar[str]
     """The condition that a row's session holds its lock no more."""
-    refused: ClassVar[frozenset[str | int]] = frozenset()
-    """The errors by which the server says that the role may not end a session."""
     unit: ClassVar[float] = 1.0
     """Seconds; the unit of the server's limit on silence."""
     keeps_high: ClassVar[bool] = False

@@ -76,7 +76,6 @@ class AdvisoryMySQL(AdvisoryDialect):
     gone = "DELETE FROM distlock_advisory WHERE token IN %(tokens)s"
     leftovers = TIDY
     ended = _ENDED
-    refused = frozenset({1044, 1045, 1095, 1227})
     keeps_high = True
 
     def lock_of(self, session: AdvisorySession, key: str) -> str:

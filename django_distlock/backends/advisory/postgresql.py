@@ -105,7 +105,6 @@ class AdvisoryPostgreSQL(AdvisoryDialect):
     gone = "DELETE FROM distlock_advisory WHERE token = ANY(%(tokens)s)"
     leftovers = TIDY
     ended = _ENDED
-    refused = frozenset({"42501"})
     unit = 0.001
 
     def lock_of(self, session: AdvisorySession, key: str) -> str:

@@ -251,7 +251,7 @@ class RowBackend(RowInspection):
 
     def _end(self, dialect: RowDialect, claim: Claim) -> bool:
         """End the session by which another process holds the lock, and wait until it is free."""
-        if not self._look(lambda session: dialect.end(session, claim.key, claim.owner)):
+        if not self._end_other(lambda session: dialect.end(session, claim.key, claim.owner)):
             return False
         end = clock.now() + self.command_timeout
         while clock.now() < end:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from ...core.names import readable
 from ...core.values import Claim
@@ -23,9 +23,6 @@ class Missing(Exception):
 
 class RowDialect(ABC):
     """The statements of one database."""
-
-    refused: ClassVar[frozenset[str | int]] = frozenset()
-    """The errors by which the server says that the role may not end a session."""
 
     def given(self, claim: Claim) -> dict[str, Any]:
         """Return the parameters of the statements about a claim."""

@@ -67,7 +67,6 @@ DELETE FROM distlock_row WHERE digest = %(key)s AND token + 1 <= {MY_NOW} - %(ol
 class RowMariaDB(RowDialect):
     """MariaDB's words."""
 
-    refused = frozenset({1044, 1045, 1095, 1227})
     limits: ClassVar[str] = LIMITS
     lock: ClassVar[Sequence[str]] = LOCK
     wait: ClassVar[Sequence[str]] = WAIT

@@ -125,8 +125,6 @@ TIDY: Final = """DELETE FROM distlock_row_session
 class RowPostgreSQL(RowDialect):
     """PostgreSQL's words."""
 
-    refused = frozenset({"42501"})
-
     def _given(self, claim: Claim) -> dict[str, Any]:
         return {**self.given(claim), "idle": milliseconds(claim.ttl)}
 

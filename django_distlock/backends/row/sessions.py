@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from django.core.checks import CheckMessage
 from django.db import connections
+from django.db.utils import DatabaseError
 
 from ...conf import AliasConf
 from ...core import clock
@@ -33,13 +34,6 @@ CANCELLED = 0.05  # seconds in which a wait that is cancelled ends, if it had be
 MOMENT = 0.02  # of the ttl: by which the lease of a claim that has waited may be shorter
 
 
-class _Words(Protocol):
-    """What is asked here of a database's dialect."""
-
-    @property
-    def refused(self) -> frozenset[str | int]: ...
-
-
 class InSessions(InDatabase, Generic[S]):
     """Locks of sessions, in whose queue at the server the waiters are."""
 
@@ -55,7 +49,6 @@ class InSessions(InDatabase, Generic[S]):
     """Why another process's session is ended, for the error that it may not be."""
 
     _pool: SessionPool[S]
-    _chosen: _Words | None = None
 
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
@@ -79,6 +72,15 @@ class InSessions(InDatabase, Generic[S]):
             return answer
         finally:
             self._pool.give_back(session, counted=False, sound=sound)
+
+    def _end_other(self, end: Callable[[S], T]) -> T:
+        """Have the server ``end`` the session of another process. Raises EndRefused."""
+        try:
+            return self._look(end)
+        except DatabaseError as error:
+            if errors.is_end_refused(error):
+                raise errors.EndRefused(str(error)) from error
+            raise
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -139,9 +141,7 @@ class InSessions(InDatabase, Generic[S]):
         return errors.is_conflict(error)
 
     def remedy(self, error: Exception) -> str:
-        driver: Any = error.__cause__ or error
-        codes = {errors.state_of(driver), *driver.args[:1]}
-        if self._chosen is not None and codes & self._chosen.refused:
+        if isinstance(error, errors.EndRefused):
             return checks.permission(self.database, self.reason)
         return errors.remedy(error, self.database)
 

@@ -7,10 +7,12 @@ from typing import Any
 from django.db.utils import OperationalError
 
 __all__ = [
+    "EndRefused",
     "Outrun",
     "Overdue",
     "OwnTransaction",
     "is_conflict",
+    "is_end_refused",
     "is_session_end",
     "is_wait_over",
     "remedy",
@@ -34,6 +36,8 @@ _SESSION_END = {"57P01", "57P02", "25P03", "57P05", "25P04", 1927, 4031}
 _READ_ONLY = {"25006", 1792, 1836, 8}
 _NO_CONNECTION = {"53300", 1040, 1203, 1226}
 _NO_SPACE = {"53100", 1021, 1114, 13}
+_NO_RIGHT = {"42501", 1044, 1142}
+_END_REFUSED = {"42501", 1095, 1227}
 
 
 class Outrun(OperationalError):
@@ -42,6 +46,10 @@ class Outrun(OperationalError):
 
 class Overdue(OperationalError):
     """The server did not answer in time; what it did is unknown."""
+
+
+class EndRefused(OperationalError):
+    """The server does not let this role end the session of another."""
 
 
 class OwnTransaction(OperationalError):
@@ -78,6 +86,12 @@ def is_session_end(error: Exception) -> bool:
     driver: Any = error.__cause__ or error
     number = driver.args[0] if driver.args else None
     return state_of(driver) in _SESSION_END or number in _SESSION_END
+
+
+def is_end_refused(error: Exception) -> bool:
+    """Return whether the server does not let the role end a session, where that was asked for."""
+    driver: Any = error.__cause__ or error
+    return bool({state_of(driver), *driver.args[:1]} & _END_REFUSED)
 
 
 def state_of(driver: Any) -> str | None:
@@ -121,6 +135,12 @@ def remedy(error: Exception, database: str) -> str:
         )
     if known & _NO_SPACE:
         return f"The disk of DATABASES[{database!r}], or its quota, is full: make room"
+    if known & _NO_RIGHT:
+        return (
+            f"The role of DATABASES[{database!r}] may not do that: GRANT it SELECT, INSERT, UPDATE "
+            "and DELETE on the tables of django_distlock; on PostgreSQL USAGE, SELECT and UPDATE "
+            "on their sequences, too"
+        )
     if isinstance(error, Overdue):
         return "Look at the database server: it hangs or is cut off (COMMAND_TIMEOUT)"
     return f"Look at the database server of DATABASES[{database!r}] and its log"
