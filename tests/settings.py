@@ -32,6 +32,8 @@ ISOLATED: dict[str, dict[str, dict[str, Any]]] = {
         "serializable": {
             "isolation_level": 4,
             "options": "-c default_transaction_isolation=serializable",
+            # Another choice of a user's, by which the server is told of what type a parameter is.
+            "server_side_binding": True,
         },
     },
     "mariadb": {

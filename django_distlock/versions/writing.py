@@ -112,9 +112,10 @@ def claim(field: VersionField, using: str, versions: Mapping[Any, int]) -> int:
         [(pk, version)] = versions.items()
         rows = rows.filter(pk=pk, **{field.name: version})
     else:
+        big = models.BigIntegerField()  # Django takes a number for a small one, and cuts it off
         known = Case(
-            *(When(pk=pk, then=Value(version)) for pk, version in versions.items()),
-            output_field=models.BigIntegerField(),
+            *(When(pk=pk, then=Value(version, big)) for pk, version in versions.items()),
+            output_field=big,
         )
         rows = rows.filter(pk__in=list(versions), **{field.name: known})
     try:

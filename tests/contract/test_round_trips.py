@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.conf import settings
 from django.db import connections
 
 from django_distlock import lock_all, locks
@@ -18,6 +19,7 @@ from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.backends.redis.connection import Connection
 from django_distlock.backends.table import TableBackend
 from django_distlock.backends.zookeeper import ZooKeeperBackend
+from tests.backends.tools import lock_alias
 from tests.docs.pages import ROOT, Page
 from tests.docs.test_reference import table
 from tests.servers import chosen
@@ -75,14 +77,25 @@ def counted(backend: BaseLockBackend) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("store", sorted(chosen() & TITLES.keys()))
 def test_many_names_take_few_round_trips(store: str, name: str) -> None:
-    backend = locks[store]
-    group = lock_all(*(f"{name} {number}" for number in range(NAMES)), using=store, wait=0)
-    with group:
-        pass  # what a process makes once is there: nodes, sessions and leases
-    with counted(backend) as taken:
-        leases = group.acquire()
-    assert leases is not None
-    assert len(leases) == NAMES
-    with counted(backend) as released:
-        leases.release()
-    assert (taken[0], released[0]) == promised(store)
+    usual = settings.DISTLOCKS[store]
+    patient = usual | {"OPTIONS": usual.get("OPTIONS", {}) | {"COMMAND_TIMEOUT": 30}}
+    with lock_alias("patient", **patient):
+        _compare(store, name)
+
+
+def _compare(store: str, name: str) -> None:
+    backend = locks["patient"]
+    names = [f"{name} {number}" for number in range(NAMES)]
+    group = lock_all(*names, using="patient", ttl=60, wait=60)
+    trips: list[tuple[int, int]] = []
+    # More than once: what a process makes is there then, nodes, sessions and leases. And on a busy
+    # machine one may renew its session meanwhile, or ask again.
+    while len(trips) < 2 or (min(trips) > promised(store) and len(trips) < 5):
+        with counted(backend) as taken:
+            leases = group.acquire()
+        assert leases is not None
+        assert len(leases) == NAMES
+        with counted(backend) as released:
+            leases.release()
+        trips.append((taken[0], released[0]))
+    assert min(trips) == promised(store)

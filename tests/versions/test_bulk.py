@@ -11,8 +11,9 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.db.models import F
 
+from tests.backends.tools import database_alias
 from tests.versions.models import Country, Item, Ticket
-from tests.versions.tools import refused, values
+from tests.versions.tools import STORES, refused, values
 
 
 def items(store: str, count: int = 3) -> list[Item]:
@@ -44,6 +45,16 @@ def test_bulk_update(store: str) -> None:
     assert [item.version for item in mine] == [version + 1 for version in before]
     assert values(Item, store, "version") == [item.version for item in mine]
     mine[0].save()
+
+
+@pytest.mark.parametrize("store", [each for each in STORES if each == "postgresql"], indirect=True)
+def test_bulk_update_with_parameters_that_the_server_binds(store: str) -> None:
+    bound = connections.settings[store] | {"OPTIONS": {"server_side_binding": True}}
+    with database_alias("bound", bound):
+        mine = items("bound")
+        mine[0].price = 7
+        assert Item.objects.using("bound").bulk_update(mine, ["price"]) == 3
+        assert values(Item, "bound", "price") == [7, 0, 0]
 
 
 def test_bulk_update_is_all_or_nothing_and_names_the_rows(store: str) -> None:
