@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_distlock import lock, locks
-from tests.backends.tools import LOCMEM, Undo, lock_alias
+from tests.backends.tools import LOCMEM, Undo, lock_alias, soon
 
 ALIAS = "nesting"
 DATABASES = ("default", "memory")
+PLACES = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,14 @@ class Model:
                     blocks.discard(over)
 
     def check(self) -> None:
-        held = {info.name for info in locks[ALIAS].held()}
-        assert held == {name for name, blocks in self.kept.items() if blocks}
+        kept = {name for name, blocks in self.kept.items() if blocks}
+        assert held() >= kept
+        # After a rollback, of which Django tells nobody, another thread may be the first to see it.
+        assert soon(lambda: held() == kept, 5.0)
+
+
+def held() -> set[str]:
+    return {info.name for info in locks[ALIAS].held()}
 
 
 @contextmanager
@@ -114,7 +121,8 @@ def of_a_testcase() -> Iterator[None]:
 def test_a_lock_is_kept_for_as_long_as_the_blocks_around_its_release(
     testcase: bool, steps: list[Step]
 ) -> None:
-    with lock_alias(ALIAS, BACKEND=LOCMEM), ExitStack() as stack:
+    place = f"nesting {next(PLACES)}"  # what one example leaves is not the next one's
+    with lock_alias(ALIAS, BACKEND=LOCMEM, LOCATION=place), ExitStack() as stack:
         if testcase:
             stack.enter_context(of_a_testcase())
         Model().run(steps)
