@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,10 @@ import pytest
 from django_distlock import lock, locks
 from django_distlock.backends.row import mariadb, mysql, postgresql
 from django_distlock.backends.row.session import LockSession
-from django_distlock.core.values import Claim, Refusal
+from django_distlock.core.values import Refusal
 from tests.backends.rowlocks import on_servers, row, row_alias, taken
 from tests.backends.tools import Elsewhere, soon
+from tests.claims import claim
 
 
 @contextmanager
@@ -94,11 +94,11 @@ def test_who_was_granted_while_its_machine_slept(store: str, kind: str, name: st
     """CLOCK_MONOTONIC stands still meanwhile, and the server's limit on silence does not."""
     alias = f"{kind}-{store}"
     backend, holder = locks[alias], taken(name, alias, ttl=20)
-    claim = Claim(name, backend.key(name), secrets.token_hex(16), ttl=1.5, waits=True)
+    waiting = claim(backend, name, ttl=1.5)._replace(waits=True)
     with mock.patch.object(time, "monotonic", return_value=time.monotonic()):
-        assert isinstance(backend.try_acquire(claim, 5.0), Refusal)
+        assert isinstance(backend.try_acquire(waiting, 5.0), Refusal)
         holder.release()
         other = Elsewhere(lambda: taken(name, alias, ttl=20, wait=20)).start().result()
-        assert isinstance(backend.try_acquire(claim, 0.0), Refusal)
+        assert isinstance(backend.try_acquire(waiting, 0.0), Refusal)
     other.release()
-    backend.release(claim)
+    backend.release(waiting)

@@ -17,7 +17,14 @@ from django_distlock.models import LockRow
 from django_distlock.rows import lock_rows
 from tests.backends.test_lock_rows import locked_elsewhere, rows
 from tests.backends.test_odd_settings import BACKENDS, stress
-from tests.backends.tools import SERVERS, Elsewhere, database_alias, elsewhere, lock_alias
+from tests.backends.tools import (
+    SERVERS,
+    Elsewhere,
+    database_alias,
+    elsewhere,
+    lock_alias,
+    make_role,
+)
 from tests.conftest import SERVERS as STARTED
 from tests.servers import ByStore
 
@@ -61,21 +68,13 @@ def limited(request: pytest.FixtureRequest) -> Iterator[str]:
         settings = server.create_database("shop")
         with database_alias("owner", settings):
             call_command("migrate", database="owner", verbosity=0)
-            role = make_role(store, "web")
+            role = make_role("owner", "web")
             with connections["owner"].cursor() as cursor:
                 cursor.execute(RIGHTS[store])
             if store != "postgresql":
                 settings["OPTIONS"]["init_command"] = SAFE
             with database_alias("limited", settings | role):
                 yield store
-
-
-def make_role(store: str, role: str) -> dict[str, str]:
-    """Make a role without rights; return the settings by which to connect as it."""
-    said = ByStore(postgresql="ROLE {} LOGIN PASSWORD", mariadb="USER {}@'%%' IDENTIFIED BY")[store]
-    with connections["owner"].cursor() as cursor:
-        cursor.execute(f"CREATE {said.format(role)} 'secret'", [])
-    return {"USER": role, "PASSWORD": "secret"}
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -115,7 +114,7 @@ def test_a_transaction_that_the_server_has_undone_does_not_go_on(limited: str, n
 
 @pytest.mark.parametrize("backend", ALL)
 def test_a_role_without_rights_is_told_what_it_needs(limited: str, backend: str, name: str) -> None:
-    role = make_role(limited, f"no_{backend}")
+    role = make_role("owner", f"no_{backend}")
     with (
         database_alias("none", connections.settings["limited"] | role),
         lock_alias("none", LOCATION="none", **ALL[backend]),

@@ -95,7 +95,7 @@ class Model:
     def check(self) -> None:
         kept = {name for name, blocks in self.kept.items() if blocks}
         assert held() >= kept
-        # After a rollback, of which Django tells nobody, another thread may be the first to see it.
+        # Django reports no rollback: a thread of ours may see it first, and release a moment later.
         assert soon(lambda: held() == kept, 5.0)
 
 

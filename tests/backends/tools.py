@@ -214,23 +214,31 @@ class Cell:
         return int(self.execute("SELECT value FROM cell WHERE name = %s", [self.name])[0][0])
 
 
+def make_role(database: str, role: str) -> dict[str, str]:
+    """Make a role that may connect and no more; return the settings by which to connect as it."""
+    postgresql = connections[database].vendor == "postgresql"
+    said = f"ROLE {role} LOGIN PASSWORD" if postgresql else f"USER {role}@'%%' IDENTIFIED BY"
+    with connections[database].cursor() as cursor:
+        cursor.execute(f"CREATE {said} 'secret'", [])
+    return {"USER": role, "PASSWORD": "secret"}
+
+
 def weak_role(store: str, role: str) -> dict[str, Any]:
     """Make a role that may read and write the tests' database and no more; return its settings."""
     settings = dict(connections.settings[store])
-    word = "secret"
     with connections[store].cursor() as cursor:
         if store == "postgresql":
             cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
             if cursor.fetchone():  # of another test, which may have granted it more
                 cursor.execute(f"DROP OWNED BY {role}")
                 cursor.execute(f"DROP ROLE {role}")
-            cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{word}'")
+            login = make_role(store, role)
             cursor.execute(f"GRANT pg_read_all_data, pg_write_all_data TO {role}")
         else:
             cursor.execute(f"DROP USER IF EXISTS {role}@'%%'", [])
-            cursor.execute(f"CREATE USER {role}@'%%' IDENTIFIED BY '{word}'", [])
+            login = make_role(store, role)
             cursor.execute(f"GRANT ALL ON {settings['NAME']}.* TO {role}@'%%'", [])
-    return settings | {"USER": role, "PASSWORD": word}
+    return settings | login
 
 
 def unreachable(store: str) -> dict[str, Any]:

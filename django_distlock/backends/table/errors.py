@@ -29,10 +29,12 @@ _SQLITE = {5, 6}
 _SNAPSHOT = 517  # SQLITE_BUSY_SNAPSHOT
 # PostgreSQL: admin shutdown, crash shutdown, the limits on idle transactions, idle sessions and
 # transactions. MariaDB: connection killed. MySQL: disconnected for inactivity.
+_WAIT_OVER = {"55P03", "40P01", "57014", 1213, 1317, 1969, 3024}
 _SESSION_END = {"57P01", "57P02", "25P03", "57P05", "25P04", 1927, 4031}
 
 # PostgreSQL's SQLSTATE, MariaDB's number or SQLite's code; a driver that cannot connect has but the
 # text.
+_NO_TABLE = {"42P01", 1146}
 _READ_ONLY = {"25006", 1792, 1836, 8}
 _NO_CONNECTION = {"53300", 1040, 1203, 1226}
 _NO_SPACE = {"53100", 1021, 1114, 13}
@@ -76,22 +78,23 @@ def is_wait_over(error: Exception) -> bool:
     PostgreSQL: lock_timeout, deadlock, statement_timeout. MariaDB answers without an error, but
     has a deadlock (1213), a statement's time (1969; 3024 on MySQL) and KILL QUERY (1317) as well.
     """
-    driver: Any = error.__cause__ or error
-    number = driver.args[0] if driver.args else None
-    return state_of(driver) in {"55P03", "40P01", "57014"} or number in {1213, 1317, 1969, 3024}
+    return bool(_codes(error) & _WAIT_OVER)
 
 
 def is_session_end(error: Exception) -> bool:
     """Return whether the server said that it had ended the session, in place of an answer."""
-    driver: Any = error.__cause__ or error
-    number = driver.args[0] if driver.args else None
-    return state_of(driver) in _SESSION_END or number in _SESSION_END
+    return bool(_codes(error) & _SESSION_END)
 
 
 def is_end_refused(error: Exception) -> bool:
     """Return whether the server does not let the role end a session, where that was asked for."""
+    return bool(_codes(error) & _END_REFUSED)
+
+
+def _codes(error: Exception) -> set[str | int | None]:
+    """Return PostgreSQL's SQLSTATE of an error, and MariaDB's number."""
     driver: Any = error.__cause__ or error
-    return bool({state_of(driver), *driver.args[:1]} & _END_REFUSED)
+    return {state_of(driver), *driver.args[:1]}
 
 
 def state_of(driver: Any) -> str | None:
@@ -103,11 +106,9 @@ def remedy(error: Exception, database: str) -> str:
     """Return what to do about a database error."""
     said = str(error).lower()
     driver: Any = error.__cause__ or error
-    number = driver.args[0] if driver.args else None
-    state = state_of(driver)
     code = getattr(driver, "sqlite_errorcode", None)
-    known = {state, number, None if code is None else code & 0xFF}
-    if "no such table" in said or state == "42P01" or number == 1146:
+    known = _codes(error) | {None if code is None else code & 0xFF}
+    if "no such table" in said or known & _NO_TABLE:
         return f"Run 'manage.py migrate django_distlock --database {database}'"
     if isinstance(error, OwnTransaction):
         return "Commit before you take a lock, or use atomic() in place of autocommit"
@@ -123,7 +124,7 @@ def remedy(error: Exception, database: str) -> str:
             "its transactions short, and use WAL mode and transaction_mode IMMEDIATE"
         )
     # 1290 is any option of MariaDB's that forbids a statement.
-    if known & _READ_ONLY or (number == 1290 and "read" in said):
+    if known & _READ_ONLY or (1290 in known and "read" in said):
         return (
             f"DATABASES[{database!r}] is read-only, a replica perhaps: locks need the primary, so "
             "name that in LOCATION"
