@@ -101,6 +101,37 @@ def test_a_lease_runs_out_beside_a_longer_one(store: str, alias: str, name: str)
     longer.release()
 
 
+@contextmanager
+def unwritable(store: str) -> Iterator[None]:
+    """Keep all others from writing of the locks that are held; they may read."""
+    begin = ByStore(
+        {
+            "postgresql": "BEGIN; LOCK TABLE distlock_advisory IN SHARE MODE",
+            "mariadb": "LOCK TABLES distlock_advisory READ",
+        }
+    )
+    end = ByStore({"postgresql": "COMMIT", "mariadb": "UNLOCK TABLES"})
+    with connections[store].cursor() as cursor:
+        cursor.execute(begin[store])
+        try:
+            yield
+        finally:
+            cursor.execute(end[store])
+
+
+@on_servers
+def test_a_lease_ends_while_what_others_are_to_see_cannot_be_written(store: str, name: str) -> None:
+    """As when the disk of the server hangs, for which an advisory lock does not wait."""
+    with advisory_alias("patient", store, OPTIONS={"COMMAND_TIMEOUT": 30}):
+        with unwritable(store):
+            lease = taken(name, "patient", ttl=60, renew=False)
+            lease.renew(1)  # the server's limit on the session stays: this process has to free it
+            elsewhere(lambda: taken(name, "patient", wait=15).release())
+            assert lease.lost
+        with lock(name, using="patient", wait=15):
+            assert soon(lambda: bool(locks["patient"].inspect(name)))
+
+
 @on_servers
 def test_a_forced_release_spares_the_other_locks_of_the_session(
     store: str, alias: str, name: str

@@ -12,7 +12,8 @@ import redis
 
 LIMIT = 20
 LONG = 60
-"""Seconds; for what waits for the broker to deliver again, which it looks for every 10 s."""
+"""Seconds; for a worker that starts, and for a broker, which looks every 10 s for what it delivers
+again."""
 OPEN = 2 * LONG
 """Seconds; tasks that are delivered again meanwhile go on as long."""
 
@@ -45,13 +46,15 @@ class Board:
         """Let ``times`` tasks pass."""
         self.client.rpush(f"gate:{tag}", *["go"] * times)
 
-    def wait_for(self, tag: str, *words: str) -> None:
+    def wait_for(self, tag: str, *words: str, limit: float = LIMIT) -> None:
         """Wait until these have been said, in this order and nothing else."""
-        self.wait_until(tag, lambda said: said == list(words))
+        self.wait_until(tag, lambda said: said == list(words), limit)
 
-    def wait_until(self, tag: str, condition: Callable[[list[str]], bool]) -> None:
+    def wait_until(
+        self, tag: str, condition: Callable[[list[str]], bool], limit: float = LIMIT
+    ) -> None:
         """Wait until a condition holds for what has been said."""
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + limit
         while not condition(said := self.said(tag)):
             assert time.monotonic() < end, said
             time.sleep(0.01)

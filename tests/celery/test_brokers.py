@@ -49,7 +49,7 @@ def test_a_broker_that_is_restarted(
         try:
             for task, each in zip(everywhere, runs, strict=True):
                 send(task.long, each, queue, connection=connection)
-                board.wait_for(each, "begin")
+                board.wait_for(each, "begin", limit=LONG)
             queued = []
             for task, each in zip(everywhere, waits, strict=True):
                 first = send(task.long, each, queue, connection=connection)
@@ -95,7 +95,7 @@ def test_a_folder_as_the_broker(
         worker = Worker(queue, logs, concurrency=2 * len(everywhere), folder=tmp_path)
         try:
             for task, (each, first) in zip(everywhere, sent.items(), strict=True):
-                board.wait_for(each, "begin")
+                board.wait_for(each, "begin", limit=LONG)
                 assert send(task.once, each, queue, connection=connection).id == first.id
                 board.open_gate(each)
                 assert first.get(timeout=LIMIT).startswith("done")

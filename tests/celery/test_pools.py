@@ -126,4 +126,4 @@ def test_a_cold_shutdown(broker: Redis, logs: Path, board: Board, tag: str, pool
         busy.worker.ended()
         for each, task in busy.tasks.items():
             assert board.said(each) == ["begin"]
-            wait_until_free(task, each)
+            wait_until_free(task, each, task.distlock.lock.ttl + 5)

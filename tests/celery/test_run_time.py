@@ -119,11 +119,11 @@ def test_the_soft_time_limit_frees(tasks: Any, board: Board, tag: str) -> None:
 
 
 def test_a_lost_lease_is_the_tasks_error(tasks: Any, board: Board, tag: str) -> None:
-    using = tasks.raises.name.split(".")[0]
-    result = send(tasks.raises, tag)
+    using = tasks.renewed.name.split(".")[0]
+    result = send(tasks.renewed, tag)
     board.wait_for(tag, "begin")
-    locks[using].force_release(f"raise:{tag}")
-    with lock(f"raise:{tag}", using=using, wait=LIMIT) as next_one:
+    locks[using].force_release(f"renewed:{tag}")
+    with lock(f"renewed:{tag}", using=using, wait=LIMIT) as next_one:
         time.sleep(2.3)  # a third of the ttl is over, after which it is told; not all of it
         board.open_gate(tag)
         with pytest.raises(LeaseLostError):

@@ -36,7 +36,8 @@ def turned(
     """The server, with a clock that goes right, and the alias "own" on it."""
     settings = clocked_server.settings("own") | {"CONN_MAX_AGE": None}
     clocked_server.turn(0)
-    with opened(clocked_server.name, settings, clocked_server, SQL=request.param):
+    options = {"SQL": request.param, "COMMAND_TIMEOUT": 20}
+    with opened(clocked_server.name, settings, clocked_server, **options):
         yield clocked_server
 
 

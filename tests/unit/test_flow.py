@@ -254,8 +254,8 @@ def test_a_question_is_limited_by_the_wait_and_the_command_timeout(
 
 
 def test_the_limit_shrinks_with_the_wait() -> None:
-    drive = ByHand(wait=4.0).refuse(took=1.5).sleep(0.5)
-    assert drive.expect("try_acquire").step.args[1] == pytest.approx(2.0)
+    drive = ByHand(wait=6.0).refuse(took=1.5).sleep(0.5)
+    assert drive.expect("try_acquire").step.args[1] == pytest.approx(4.0)
 
 
 def test_a_short_command_timeout_wins() -> None:

@@ -67,7 +67,8 @@ class Holders:
 
     def is_due(self) -> bool:
         """Return whether there is something to write."""
-        return bool(self._new or any(self._gone.values()) or self._high > self._noted)
+        pending = self._new or self._begun or any(self._gone.values())
+        return bool(pending or self._high > self._noted)
 
     def write(self, dialect: AdvisoryDialect, age: float = 0.0) -> None:
         """Write the locks that are held for ``age`` seconds, and delete those that are no more.

@@ -40,6 +40,8 @@ class AdvisorySessions(AdvisoryInspection):
     def __init__(self, alias: str, conf: AliasConf) -> None:
         super().__init__(alias, conf)
         self._worker = Worker(f"distlock-advisory-{alias}", close_connections)
+        # What it writes may wait for the server's disk: no lease ends late for that.
+        self._writer = Worker(f"distlock-advisory-rows-{alias}", close_connections)
         self._reset()
 
     def _reset(self) -> None:
@@ -228,15 +230,12 @@ class AdvisorySessions(AdvisoryInspection):
                 self._worker.submit(partial(self._maintain, self._job), seconds)
 
     def _maintain(self, job: int) -> None:
-        """Write what others are to see, free what has run out, and ask what is forced."""
+        """Free what has run out, ask what is forced, and have written what others are to see."""
         if job != self._job:
             return  # another one is due before
         self._due = math.inf
-        try:
-            self._holders.write(self.dialect, SOON)
-        except self.store_errors:
-            # It is kept for the next time, and whoever uses a lock is told of the database.
-            logger.debug("The holders of %r were not written", self.alias, exc_info=True)
+        if self._holders.is_due() and self._writer.is_idle():
+            self._writer.submit(self._write_holders)
         now = clock.now()
         ticks = now - self._ticked >= TICK * 0.9
         if ticks:
@@ -248,6 +247,13 @@ class AdvisorySessions(AdvisoryInspection):
             due.append(SOON)
         if due:
             self._maintain_in(max(SOON, min(due)))
+
+    def _write_holders(self) -> None:
+        try:
+            self._holders.write(self.dialect, SOON)
+        except self.store_errors:
+            # It is kept for the next time, and whoever uses a lock is told of the database.
+            logger.debug("The holders of %r were not written", self.alias, exc_info=True)
 
     def _maintain_session(self, session: AdvisorySession, now: float, *, ticks: bool) -> float:
         """Do what is due for a session; return in how many seconds there is something again."""
@@ -299,6 +305,7 @@ class AdvisorySessions(AdvisoryInspection):
         """End all sessions, and with them the locks."""
         super().close()
         self._worker.close()
+        self._writer.close()
         with self._mutex:
             sessions = {*self._shared, *self._sessions.values()}
             self._shared, self._sessions = [], {}
