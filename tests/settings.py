@@ -10,7 +10,6 @@ import json
 import os
 from typing import Any
 
-from django_distlock.core import flow
 from tests import (
     clusters,
     consul_servers,
@@ -19,10 +18,6 @@ from tests import (
     redlock,
     zookeeper_servers,
 )
-
-# A machine that stands still for a moment is no failure of the test that this happens to. Before
-# the backends of stores are imported, which take the number over.
-flow.MIN_ATTEMPT_TIMEOUT = 3.0
 
 DATABASES: dict[str, dict[str, Any]] = json.loads(os.environ["DISTLOCK_TEST_DATABASES"])
 

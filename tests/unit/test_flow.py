@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import count
 
 import pytest
@@ -241,6 +243,13 @@ def test_a_pause_may_be_ended_early_by_the_store() -> None:
 
 
 # -- how long one question may take ------------------------------------------------------------
+
+
+def test_a_question_may_take_a_second_at_least() -> None:
+    """The tests give it two, see `tests/__init__.py`: the guarantees say one."""
+    shown = "from django_distlock.core import flow; print(flow.MIN_ATTEMPT_TIMEOUT)"
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, check=True)
+    assert float(done.stdout) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from .... import Lease, LeaseLostError, Lock, LockBackendError
 from .... import lock as lock_of
 from ....backends.base import BaseLockBackend
-from ....core.flow import QUEUE_LIMIT, Flow, Granted, Wait, acquire
+from ....core.flow import MIN_ATTEMPT_TIMEOUT, QUEUE_LIMIT, Flow, Granted, Wait, acquire
 from ....core.values import Grant
 from ...runners import Actor, Runner, is_late, until
 from ...taps import tap
@@ -282,15 +282,15 @@ class Waiting(ContractBase):
         The wait is one that is longer than the least that one call may take.
         """
         a, b = runner.actor(), runner.actor()
-        lock = self.lock(runner.name())
+        lock, wait = self.lock(runner.name()), MIN_ATTEMPT_TIMEOUT + 0.2
         await b.release(await b.take(self.lock(runner.name("connected"))))
         lease = await a.take(self.lock(runner.name("held")))
         with self.hang_store():
             started = time.monotonic()
             with pytest.raises(LockBackendError):
-                await b.acquire(lock, wait=1.2)
+                await b.acquire(lock, wait=wait)
             taken = time.monotonic() - started
-        assert taken <= 1.2 + 0.1 + self.round_trip
+        assert taken <= wait + 0.1 + self.round_trip
         lease.check()
         await a.release(lease)
 
@@ -311,4 +311,4 @@ class Waiting(ContractBase):
             with pytest.raises(LockBackendError):
                 await stranger.acquire(lock_of(runner.name(), using=backend.alias), wait=wait)
             taken = time.monotonic() - started
-        assert taken <= wait + 1.0 + self.round_trip
+        assert taken <= wait + MIN_ATTEMPT_TIMEOUT + self.round_trip
