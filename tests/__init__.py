@@ -1,4 +1,5 @@
 """The tests of django-distlock, on real servers that they start themselves."""
+
 from __future__ import annotations
 
 from django_distlock.core import flow

@@ -113,8 +113,9 @@ class Calls:
             kind = StoreUnavailableError
         doing = _DOING.get(verb, f"calling {verb}()")
         said = shown(str(error).strip().rstrip(".") or repr(error), 500)
+        said += "" if said.endswith(("?", "!")) else "."
         return kind(
-            f"Lock store error while {doing}: {type(error).__name__}: {said}. {self.remedy(error)}",
+            f"Lock store error while {doing}: {type(error).__name__}: {said} {self.remedy(error)}",
             name=name,
             alias=self.alias,
         )

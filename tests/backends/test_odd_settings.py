@@ -38,6 +38,7 @@ from tests.conftest import SERVERS as STARTED
 from tests.proxy import Proxy
 from tests.servers import chosen
 
+ADVISORY = "django_distlock.backends.advisory.AdvisoryBackend"
 ROW = "django_distlock.backends.row.RowBackend"
 VERSION = "django_distlock.backends.version.VersionBackend"
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -296,6 +297,29 @@ def test_one_row_for_a_name_whichever_schema_is_first(store: str, backend: str, 
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM tenant.distlock_lock")
             assert cursor.fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ({"NAME": "nowhere"}, "NAME, USER and PASSWORD"),
+        ({"USER": "stranger", "PASSWORD": "x"}, "NAME, USER and PASSWORD"),
+        ({"PORT": "1"}, "HOST, PORT and OPTIONS"),
+        ({"HOST": "nowhere.invalid"}, "HOST, PORT and OPTIONS"),
+    ],
+)
+@pytest.mark.parametrize("backend", [*BACKENDS, "advisory"])
+@pytest.mark.parametrize("store", SERVERS)
+def test_what_is_wrong_with_a_database_is_named(
+    store: str, backend: str, wrong: dict[str, str], remedy: str
+) -> None:
+    conf = BACKENDS.get(backend, {"BACKEND": ADVISORY}) | {"LOCATION": "odd"}
+    with (
+        database_alias("odd", connections.settings[store] | wrong),
+        lock_alias("odd", **conf),
+        pytest.raises(LockBackendError, match=f"Look at {remedy} of DATABASES.'odd'."),
+    ):
+        lock("a", using="odd").acquire(wait=0)
 
 
 def drained(worker: Worker) -> None:

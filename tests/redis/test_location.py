@@ -201,6 +201,7 @@ def test_tls_and_a_user_with_few_rights(name: str, opened: Opener) -> None:
         for url, said in (
             (server.url(user="locker", password="wrong"), "the user and the password"),
             (server.url(password=""), "the user and the password"),
+            (server.url().partition("?")[0], "certificate.*ssl_ca_certs"),
         ):
             other = opened(url)
             with pytest.raises(LockBackendError, match=said):

@@ -26,6 +26,7 @@ WHERE = "https://store.example:1"
         (kazoo.UnimplementedError(), "older than ZooKeeper 3.5"),
         (kazoo.ConnectionLoss(), "a majority"),
         (zookeeper.NoAnswerError(), "a majority"),
+        (zookeeper.NoAnswerError("[SSL: WRONG_VERSION_NUMBER]"), "TLS in OPTIONS"),
         (kazoo.BadVersionError(), "log of the servers"),
     ],
 )
@@ -42,7 +43,9 @@ def test_of_zookeeper(error: Exception, word: str) -> None:
         (etcd.EtcdError("members of different clusters"), "one cluster"),
         (etcd.EtcdError("status 404: not found"), "3.4 or newer"),
         (etcd.EtcdError("no leader", etcd.UNAVAILABLE), "endpoint status"),
+        (etcd.EtcdError("authentication is not enabled"), "USER and PASSWORD"),
         (etcd.EtcdError("anything else"), "its log"),
+        (HttpError("[SSL: WRONG_VERSION_NUMBER] wrong version number"), "CA_FILE"),
         (HttpError("it did not answer in 5 s"), "hangs or is cut off"),
         (HttpError("refused"), "its log"),
     ],
@@ -71,6 +74,7 @@ def test_what_etcd_answers_as_an_error(status: int, body: bytes, text: str, code
     ("error", "word"),
     [
         (HttpError("refused"), "COMMAND_TIMEOUT"),
+        (HttpError("[SSL: WRONG_VERSION_NUMBER] wrong version number"), "CA_FILE"),
         (ValueError("of another kind"), "its log"),
         (ConsulError(403, "rejected"), "key_prefix write"),
         (ConsulError(500, "ACL not found"), "key_prefix write"),

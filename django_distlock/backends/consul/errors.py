@@ -11,6 +11,8 @@ __all__ = ["remedy"]
 
 def remedy(error: Exception, where: str) -> str:
     """Return what to do about an error; ``where`` are the agents' addresses."""
+    if "[SSL" in str(error):
+        return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
     if isinstance(error, HttpError):
         return f"Look at the Consul agent at {where}, and at the network (COMMAND_TIMEOUT)"
     if not isinstance(error, ConsulError):

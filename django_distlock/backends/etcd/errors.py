@@ -85,7 +85,7 @@ def remedy(error: Exception, where: str) -> str:
                 "at its JSON gateway: use a certificate without one; see "
                 f"{page('howto/use-etcd')}"
             )
-        if error.code == UNAUTHENTICATED or "authentication failed" in said or "user name" in said:
+        if error.code == UNAUTHENTICATED or "authentication" in said or "user name" in said:
             return f"Look at USER and PASSWORD in OPTIONS, which {where} does not accept"
         if error.code == 7:
             return (
@@ -100,6 +100,8 @@ def remedy(error: Exception, where: str) -> str:
             return f"{where} has no JSON gateway under /v3/: etcd 3.4 or newer is needed"
         if error.passes:
             return f"{where} has no leader, or is overloaded: look at `etcdctl endpoint status`"
+    if "[SSL" in said:
+        return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
     if isinstance(error, HttpError) and "did not answer" in said:
         return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
     return f"Look at {where} and its log"

@@ -87,6 +87,8 @@ def remedy(error: Exception, where: str) -> str:
         return f"Raise MAX_CONNECTIONS in OPTIONS, or look at why {where} answers slowly"
     if "WAIT_REPLICAS" in said:
         return f"Look at the replication of {where}, or lower WAIT_REPLICAS"
+    if "[SSL" in said:
+        return f"Look at ssl_ca_certs, and the like, of LOCATION, and whether {where} uses TLS"
     if isinstance(error, kinds.TimeoutError):
         return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
     return f"Look at {where} and its log"

@@ -40,6 +40,10 @@ _NO_CONNECTION = {"53300", 1040, 1203, 1226}
 _NO_SPACE = {"53100", 1021, 1114, 13}
 _NO_RIGHT = {"42501", 1044, 1142}
 _END_REFUSED = {"42501", 1095, 1227}
+_REFUSED = {"28000", "28P01", "3D000", 1045, 1049, 1698}
+_REFUSED_AS = ("authentication failed", "no pg_hba.conf entry", 'role "', 'database "')
+_UNREACHED = {2002, 2003, 2005, 2026}
+_UNREACHED_AS = ("connection to server", "resolve host", "translate host name")
 
 
 class Outrun(OperationalError):
@@ -142,6 +146,11 @@ def remedy(error: Exception, database: str) -> str:
             "and DELETE on the tables of django_distlock; on PostgreSQL USAGE, SELECT and UPDATE "
             "on their sequences, too"
         )
+    where = f"DATABASES[{database!r}]"
+    if known & _REFUSED or any(words in said for words in _REFUSED_AS):
+        return f"Look at NAME, USER and PASSWORD of {where}, which the server refuses"
+    if known & _UNREACHED or any(words in said for words in _UNREACHED_AS):
+        return f"Look at HOST, PORT and OPTIONS of {where}, and whether the server runs"
     if isinstance(error, Overdue):
         return "Look at the database server: it hangs or is cut off (COMMAND_TIMEOUT)"
-    return f"Look at the database server of DATABASES[{database!r}] and its log"
+    return f"Look at the database server of {where} and its log"

@@ -35,6 +35,8 @@ def remedy(error: Exception, hosts: str) -> str:
         return "The session ended, and the locks with it; the next attempt has a new one"
     if isinstance(error, kinds.UnimplementedError):
         return f"{hosts} is older than ZooKeeper 3.5"
+    if "[SSL" in str(error):
+        return f"Look at TLS in OPTIONS, and whether {hosts} uses TLS"
     if isinstance(error, NoAnswerError | kinds.ConnectionLoss | kinds.ConnectionClosedError):
         return f"Look at {hosts}: a majority of the servers has to run and to be reached"
     return f"Look at {hosts} and the log of the servers"
