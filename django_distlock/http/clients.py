@@ -134,6 +134,11 @@ class Http:
             done()
             raise
 
+    @property
+    def answered(self) -> bool:
+        """Whether a server has ever answered this process: then it is one, and can be reached."""
+        return self._servers.answered
+
     # -- both --------------------------------------------------------------------------------------
 
     def _context(self, endpoint: Endpoint) -> ssl.SSLContext | None:

@@ -97,9 +97,12 @@ class HttpConnection:
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            raise HttpError(f"{self.endpoint}: {error}", sent=sent) from error
+            away = self._framing.turned_away(error, sent=sent)
+            text = f"{self.endpoint}: {error}"
+            raise HttpError(text, sent=sent, turned_away=away) from error
 
     def _connect(self, ends: float) -> socket.socket:
+        self._framing = Framing(self.endpoint, self._headers)
         sock = self._reach(ends)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -109,7 +112,6 @@ class HttpConnection:
         except BaseException:
             sock.close()
             raise
-        self._framing = Framing(self.endpoint, self._headers)
         self._sock = sock
         return sock
 

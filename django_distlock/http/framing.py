@@ -30,6 +30,7 @@ class Framing:
         self._heads: dict[tuple[str, str, tuple[tuple[str, str], ...]], bytes] = {}
         self._endpoint = endpoint
         self._headers = (("Host", endpoint.authority), *headers)
+        self._silent = True
         self._begin(Request("GET", "/"))
 
     def _begin(self, request: Request) -> None:
@@ -47,6 +48,14 @@ class Framing:
     def began(self) -> bool:
         """Whether anything of an answer has come."""
         return self._received > 0
+
+    def turned_away(self, error: OSError | ValueError, *, sent: bool) -> bool:
+        """Return whether the server, which has said nothing yet, has closed the connection."""
+        return (
+            self._silent
+            and isinstance(error, ConnectionError)
+            and (sent or isinstance(error, ConnectionResetError))
+        )
 
     # -- what is sent ------------------------------------------------------------------------------
 
@@ -77,10 +86,11 @@ class Framing:
         if not data:
             lengthless = not {"content-length", "transfer-encoding"} & self._said.keys()
             if not (self.has_head and lengthless):
-                raise HttpError(f"{self._endpoint} closed the connection")
+                raise HttpError(f"{self._endpoint} closed the connection", turned_away=self._silent)
             self.is_whole, self.reusable = True, False
             return
         self._received += len(data)
+        self._silent = False
         try:
             self._parser.feed_data(data)
         except self._parse.HttpParserCallbackError as error:

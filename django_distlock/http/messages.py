@@ -91,11 +91,16 @@ class Answer:
 
 
 class HttpError(Exception):
-    """No server gave an answer. ``sent``: whether one may have carried the request out."""
+    """No server gave an answer.
 
-    def __init__(self, text: str, *, sent: bool = True) -> None:
+    ``sent``: whether one may have carried the request out. ``turned_away``: whether it has closed
+    a new connection without a word, as where a client may have no more of them.
+    """
+
+    def __init__(self, text: str, *, sent: bool = True, turned_away: bool = False) -> None:
         super().__init__(text)
         self.sent = sent
+        self.turned_away = turned_away
 
 
 def overdue(endpoint: Endpoint, limit: float, *, sent: bool) -> HttpError:

@@ -20,6 +20,7 @@ class Servers:
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)
         self._first = 0
+        self.answered = False  # whether any of them has
         self._mutex = Mutex()
 
     def __len__(self) -> int:
@@ -31,7 +32,8 @@ class Servers:
         return [*self._endpoints[first:], *self._endpoints[:first]]
 
     def prefer(self, endpoint: Endpoint) -> None:
-        """Ask this one first from now on."""
+        """Ask this one, which has answered, first from now on."""
+        self.answered = True
         if self._endpoints[self._first] != endpoint:
             with self._mutex:
                 self._first = self._endpoints.index(endpoint)

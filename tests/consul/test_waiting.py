@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from django_distlock import Lease, LockInfo, lock
+from django_distlock import Lease, Lock, LockInfo, lock, lock_all
 from django_distlock.core.values import Grant, Holder, HolderInfo, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
@@ -167,6 +168,44 @@ def test_more_waiters_than_may_block(opened: Opener, server: Consul) -> None:
         thread.join(60)
     assert len(got) == 60
     assert keys_of(server, backend) == []
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_more_waiters_than_the_agent_allows_connections(opened: Opener, way: str) -> None:
+    """Whoever is turned away asks again; an agent that never answered is an error at once."""
+    few = "limits { http_max_conns_per_client = 10 }"
+    with Consul(options=["-hcl", few]) as server:
+        holding, waiting = (opened(server.url, prefix="few", COMMAND_TIMEOUT=20) for _ in range(2))
+        names = [f"a{number}" for number in range(30)]
+        locks = [lock(name, using=waiting.alias, ttl=60, wait=60) for name in names]
+        with lock("first", using=waiting.alias):
+            pass
+        leases = lock_all(*names, using=holding.alias, ttl=60).acquire()
+        assert leases
+
+        async def wait_on_loop(each: Lock) -> None:
+            async with each:
+                pass
+
+        async def main() -> None:
+            tasks = [asyncio.create_task(wait_on_loop(each)) for each in locks]
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(leases.release)
+            await asyncio.gather(*tasks)
+
+        def wait_in_thread(each: Lock) -> None:
+            with each:
+                pass
+
+        if way == "async":
+            asyncio.run(main())
+        else:
+            with ThreadPoolExecutor(len(locks)) as pool:
+                threads = [pool.submit(wait_in_thread, each) for each in locks]
+                time.sleep(1.5)
+                leases.release()
+                for thread in threads:
+                    thread.result(60)
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])

@@ -51,6 +51,23 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
     assert server.accepted == 2
 
 
+@MODES
+def test_who_is_turned_away_is_told_so(mode: str, server: HTTPServer, opened: Open) -> None:
+    """By a server that closes a new connection, and not by one that had answered on it before."""
+    http = opened(server.endpoint)
+    assert not http.answered
+    with pytest.raises(HttpError) as new:
+        ask_each(http, mode, "/cut")
+    assert not http.answered
+    with pytest.raises(HttpError) as half:
+        ask_each(http, mode, "/half")
+    with pytest.raises(HttpError) as refused:
+        ask_each(opened(Endpoint("127.0.0.1", 1)), mode, "/")
+    assert [each.value.turned_away for each in (new, half, refused)] == [True, False, False]
+    ask_each(http, mode, "/1")
+    assert http.answered
+
+
 class Talkative:
     """Sends an answer that nobody asked for behind each one, at once or when it is told to."""
 

@@ -74,6 +74,7 @@ def test_what_etcd_answers_as_an_error(status: int, body: bytes, text: str, code
     ("error", "word"),
     [
         (HttpError("refused"), "COMMAND_TIMEOUT"),
+        (HttpError("reset", turned_away=True), "http_max_conns_per_client"),
         (HttpError("[SSL: WRONG_VERSION_NUMBER] wrong version number"), "CA_FILE"),
         (ValueError("of another kind"), "its log"),
         (ConsulError(403, "rejected"), "key_prefix write"),

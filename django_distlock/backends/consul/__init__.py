@@ -191,8 +191,13 @@ class ConsulBackend(FlowBackend):
         return isinstance(error, ConsulError) and error.passing
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether another of several agents may answer in a moment."""
-        return isinstance(error, HttpError) and self._several
+        """Return whether another of several agents may answer in a moment, or this one again.
+
+        An agent turns a client away that has as many connections as it may have.
+        """
+        if not isinstance(error, HttpError):
+            return False
+        return self._several or (error.turned_away and self._http.answered)
 
     def remedy(self, error: Exception) -> str:
         return errors.remedy(error, self._shown)

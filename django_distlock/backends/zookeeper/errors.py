@@ -38,5 +38,8 @@ def remedy(error: Exception, hosts: str) -> str:
     if "[SSL" in str(error):
         return f"Look at TLS in OPTIONS, and whether {hosts} uses TLS"
     if isinstance(error, NoAnswerError | kinds.ConnectionLoss | kinds.ConnectionClosedError):
-        return f"Look at {hosts}: a majority of the servers has to run and to be reached"
+        return (
+            f"Look at {hosts}: a majority of the servers has to run and to be reached, and to let "
+            "one more client of this address in (maxClientCnxns)"
+        )
     return f"Look at {hosts} and the log of the servers"
