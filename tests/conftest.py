@@ -17,6 +17,7 @@ from django.core import mail
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+import tests.patience  # noqa: F401 - first, see there
 from tests import (
     clusters,
     consul_servers,

@@ -10,6 +10,7 @@ import json
 import os
 from typing import Any
 
+import tests.patience  # noqa: F401 - first, see there
 from tests import (
     clusters,
     consul_servers,

@@ -76,8 +76,8 @@ def test_a_member_is_lost_while_held_and_waited_for(
 def test_a_lock_outlives_every_member_in_turn(
     cluster: EtcdCluster, opened: Opener, name: str
 ) -> None:
-    backend = opened(cluster.urls, prefix=name)
-    lease = lock(name, using=backend.alias, ttl=20).acquire()
+    backend = opened(cluster.urls, prefix=name, COMMAND_TIMEOUT=15)
+    lease = lock(name, using=backend.alias, ttl=30).acquire()
     assert lease is not None
     for node in cluster.nodes:
         node.kill()

@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from django_distlock.backends import table
 from django_distlock.core import flow
 from django_distlock.core.flow import (
     LATE,
@@ -22,6 +23,7 @@ from django_distlock.core.flow import (
 )
 from django_distlock.core.values import Bound, Grant, Refusal
 from django_distlock.exceptions import LockBackendError, StoreConflictError
+from tests.patience import ANSWERED
 
 from .steps import CLAIM, TTL, ByHand, NoStore
 from .test_registry import Transaction
@@ -246,10 +248,11 @@ def test_a_pause_may_be_ended_early_by_the_store() -> None:
 
 
 def test_a_question_may_take_a_second_at_least() -> None:
-    """The tests give it two, see `tests/__init__.py`: the guarantees say one."""
+    """The tests give it two, see `tests/patience.py`: the guarantees say one."""
     shown = "from django_distlock.core import flow; print(flow.MIN_ATTEMPT_TIMEOUT)"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, check=True)
     assert float(done.stdout) == 1.0
+    assert MIN_ATTEMPT_TIMEOUT == vars(table)["MIN_ATTEMPT_TIMEOUT"] == ANSWERED
 
 
 @pytest.mark.parametrize(
