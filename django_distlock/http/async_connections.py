@@ -111,7 +111,7 @@ class AsyncHttpConnection:
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            away = self._framing.turned_away(error, sent=sent)
+            away = self._framing.turned_away(error)
             text = f"{self.endpoint}: {error}"
             raise HttpError(text, sent=sent, turned_away=away) from error
 

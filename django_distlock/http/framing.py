@@ -6,6 +6,7 @@ so threads and event loops share it.
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 from .messages import Answer, Endpoint, HttpError, Request
@@ -49,13 +50,10 @@ class Framing:
         """Whether anything of an answer has come."""
         return self._received > 0
 
-    def turned_away(self, error: OSError | ValueError, *, sent: bool) -> bool:
+    def turned_away(self, error: OSError | ValueError) -> bool:
         """Return whether the server, which has said nothing yet, has closed the connection."""
-        return (
-            self._silent
-            and isinstance(error, ConnectionError)
-            and (sent or isinstance(error, ConnectionResetError))
-        )
+        closed = ConnectionResetError | BrokenPipeError | ssl.SSLEOFError
+        return self._silent and isinstance(error, closed)
 
     # -- what is sent ------------------------------------------------------------------------------
 

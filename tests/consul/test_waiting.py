@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from django_distlock import Lease, Lock, LockInfo, lock, lock_all
+from django_distlock import Lease, Lock, LockBackendError, LockInfo, lock, lock_all
 from django_distlock.core.values import Grant, Holder, HolderInfo, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
@@ -170,13 +172,19 @@ def test_more_waiters_than_may_block(opened: Opener, server: Consul) -> None:
     assert keys_of(server, backend) == []
 
 
+@pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_more_waiters_than_the_agent_allows_connections(opened: Opener, way: str) -> None:
-    """Whoever is turned away asks again; an agent that never answered is an error at once."""
+def test_more_waiters_than_the_agent_allows_connections(
+    opened: Opener, way: str, tls: bool
+) -> None:
+    """Whoever is turned away asks again while the wait lasts."""
     few = "limits { http_max_conns_per_client = 10 }"
-    with Consul(options=["-hcl", few]) as server:
-        holding, waiting = (opened(server.url, prefix="few", COMMAND_TIMEOUT=20) for _ in range(2))
-        names = [f"a{number}" for number in range(30)]
+    with Consul(tls=tls, options=["-hcl", few]) as server:
+        options = {"CA_FILE": server.certificate} if tls else {}
+        holding, waiting = (
+            opened(server.url, prefix="few", COMMAND_TIMEOUT=20, **options) for _ in range(2)
+        )
+        names = [f"a{number}" for number in range(20)]
         locks = [lock(name, using=waiting.alias, ttl=60, wait=60) for name in names]
         with lock("first", using=waiting.alias):
             pass
@@ -206,6 +214,24 @@ def test_more_waiters_than_the_agent_allows_connections(opened: Opener, way: str
                 leases.release()
                 for thread in threads:
                     thread.result(60)
+
+
+def test_what_has_never_answered_is_no_agent(opened: Opener) -> None:
+    """Another program's port, say: that is an error at once, however long the wait."""
+
+    def turn_away() -> None:
+        with suppress(OSError):  # the listener is closed
+            while True:
+                listener.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        started(turn_away)
+        backend = opened(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        began = time.monotonic()
+        with pytest.raises(LockBackendError, match="http_max_conns_per_client"):
+            lock("a", using=backend.alias).acquire(wait=60)
+        assert time.monotonic() - began < 30
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])

@@ -11,13 +11,13 @@ __all__ = ["remedy"]
 
 def remedy(error: Exception, where: str) -> str:
     """Return what to do about an error; ``where`` are the agents' addresses."""
-    if "[SSL" in str(error):
-        return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
     if isinstance(error, HttpError) and error.turned_away:
         return (
             f"The Consul agent at {where} is shut down, or has as many connections from this "
             "address as it allows: raise its http_max_conns_per_client"
         )
+    if "[SSL" in str(error):
+        return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
     if isinstance(error, HttpError):
         return f"Look at the Consul agent at {where}, and at the network (COMMAND_TIMEOUT)"
     if not isinstance(error, ConsulError):
