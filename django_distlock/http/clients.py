@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,11 @@ from .routes import Route, Servers
 from .streams import AsyncStream, Stream
 
 __all__ = ["Full", "Http"]
+
+
+CROWDED = 5.0
+"""Seconds without a waiting request after a server has turned a new connection away: such requests
+keep connections for long, and a renewal needs one."""
 
 
 class Full(HttpError):
@@ -45,6 +51,7 @@ class Http:
         self._tls = tls
         self._waiting = waiting
         self._permits = Permits(waiting)
+        self._crowded_until = 0.0
         after_fork(self._forget_parent)
         self._pool = Pool(lambda to: HttpConnection(to, self._headers, self._context(to)))
         self._loops = PerLoop(
@@ -66,7 +73,7 @@ class Http:
                 try:
                     answer = connection.ask(request, to[1])
                 except HttpError as error:
-                    route.failed(error)
+                    self._failed(route, error)
                     continue
                 self._pool.give_back(connection)
                 if route.took(answer):
@@ -83,7 +90,7 @@ class Http:
                 try:
                     head = connection.open(request, to[1])
                 except HttpError as error:
-                    route.failed(error)
+                    self._failed(route, error)
                     continue
                 if route.took(head):
                     return Stream(head, connection, done)
@@ -106,7 +113,7 @@ class Http:
                     try:
                         answer = await connection.ask(request, to[1])
                     except HttpError as error:
-                        route.failed(error)
+                        self._failed(route, error)
                         continue
                     await pool.give_back(connection)
                     if route.took(answer):
@@ -124,7 +131,7 @@ class Http:
                 try:
                     head = await connection.open(request, to[1])
                 except HttpError as error:
-                    route.failed(error)
+                    self._failed(route, error)
                     continue
                 if route.took(head):
                     return AsyncStream(head, connection, done)
@@ -148,8 +155,15 @@ class Http:
             self._tls = ssl.create_default_context()
         return self._tls
 
+    def _failed(self, route: Route, error: HttpError) -> None:
+        route.failed(error)
+        if error.turned_away and self.answered:
+            self._crowded_until = time.monotonic() + CROWDED
+
     def _take_permit(self) -> Callable[[], None]:
         """Take one of the permits of requests that wait; return how to give it back."""
+        if time.monotonic() < self._crowded_until:
+            raise Full("the server has turned a connection away", sent=False)
         permits = self._permits
         permit = permits.take()
         if permit is None:

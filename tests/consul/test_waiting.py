@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from django_distlock import Lease, Lock, LockBackendError, LockInfo, lock, lock_all
+from django_distlock import Lease, Leases, Lock, LockBackendError, LockInfo, lock, lock_all
 from django_distlock.core.values import Grant, Holder, HolderInfo, Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
@@ -177,29 +177,30 @@ def test_more_waiters_than_may_block(opened: Opener, server: Consul) -> None:
 def test_more_waiters_than_the_agent_allows_connections(
     opened: Opener, way: str, tls: bool
 ) -> None:
-    """Whoever is turned away asks again while the wait lasts."""
+    """Whoever is turned away asks again, and leaves connections to those that renew."""
     few = "limits { http_max_conns_per_client = 10 }"
     with Consul(tls=tls, options=["-hcl", few]) as server:
         options = {"CA_FILE": server.certificate} if tls else {}
-        holding, waiting = (
-            opened(server.url, prefix="few", COMMAND_TIMEOUT=20, **options) for _ in range(2)
-        )
+        backend = opened(server.url, COMMAND_TIMEOUT=20, **options)
         names = [f"a{number}" for number in range(20)]
-        locks = [lock(name, using=waiting.alias, ttl=60, wait=60) for name in names]
-        with lock("first", using=waiting.alias):
-            pass
-        leases = lock_all(*names, using=holding.alias, ttl=60).acquire()
-        assert leases
+        held = lock_all(*names, using=backend.alias, ttl=6).acquire()
+        assert held is not None
+        first: Leases = held
+        patient = [lock(name, using=backend.alias, ttl=60, wait=60) for name in names]
+
+        def release_later() -> None:
+            time.sleep(8)  # which is longer than the ttl
+            first.check()
+            first.release()
 
         async def wait_on_loop(each: Lock) -> None:
             async with each:
                 pass
 
         async def main() -> None:
-            tasks = [asyncio.create_task(wait_on_loop(each)) for each in locks]
-            await asyncio.sleep(1.5)
-            await asyncio.to_thread(leases.release)
-            await asyncio.gather(*tasks)
+            waiting = [asyncio.create_task(wait_on_loop(each)) for each in patient]
+            await asyncio.to_thread(release_later)
+            await asyncio.gather(*waiting)
 
         def wait_in_thread(each: Lock) -> None:
             with each:
@@ -208,11 +209,10 @@ def test_more_waiters_than_the_agent_allows_connections(
         if way == "async":
             asyncio.run(main())
         else:
-            with ThreadPoolExecutor(len(locks)) as pool:
-                threads = [pool.submit(wait_in_thread, each) for each in locks]
-                time.sleep(1.5)
-                leases.release()
-                for thread in threads:
+            with ThreadPoolExecutor(len(patient)) as pool:
+                waiting = [pool.submit(wait_in_thread, each) for each in patient]
+                release_later()
+                for thread in waiting:
                     thread.result(60)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from django_distlock.http import Answer, Endpoint, Http, HttpError
+from django_distlock.http import Answer, Endpoint, Full, Http, HttpError
 from tests.http.server import HTTPServer
 from tests.http.tools import LIMIT, Open, get
 
@@ -66,6 +66,23 @@ def test_who_is_turned_away_is_told_so(mode: str, server: HTTPServer, opened: Op
     assert [each.value.turned_away for each in (new, half, refused)] == [True, False, False]
     ask_each(http, mode, "/1")
     assert http.answered
+
+
+@MODES
+def test_nothing_waits_in_a_server_that_turns_away(
+    mode: str, server: HTTPServer, opened: Open
+) -> None:
+    """For a while: what waits keeps connections, which others of the process need."""
+    http = opened(server.endpoint)
+    waiting = get("/1", wait=1.0)
+    ask = http.ask if mode == "sync" else lambda *given: asyncio.run(http.aask(*given))
+    ask(waiting, LIMIT)
+    http.close_idle()
+    with pytest.raises(HttpError, match="closed"):
+        ask(get("/cut", again=False), LIMIT)
+    with pytest.raises(Full, match="turned"):
+        ask(waiting, LIMIT)
+    ask(get("/1"), LIMIT)
 
 
 class Talkative:
