@@ -27,7 +27,7 @@ def test_killed_while_waiting(own: Place, name: str) -> None:
     assert asked.wait(5)
     time.sleep(0.2)
     own.server.kill()
-    with pytest.raises(LockBackendError, match="Look at the database server") as info:
+    with pytest.raises(LockBackendError, match="DATABASES") as info:
         waiter.result()
     assert info.value.name == name
     own.server.start()

@@ -13,8 +13,8 @@ def remedy(error: Exception, where: str) -> str:
     """Return what to do about an error; ``where`` are the agents' addresses."""
     if isinstance(error, HttpError) and error.turned_away:
         return (
-            f"The Consul agent at {where} is shut down, or has as many connections from this "
-            "address as it allows: raise its http_max_conns_per_client"
+            f"Look at the Consul agent at {where}: it is shut down, or has as many connections "
+            "from this address as its http_max_conns_per_client allows"
         )
     if "[SSL" in str(error):
         return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
