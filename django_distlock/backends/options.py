@@ -21,6 +21,7 @@ __all__ = [
     "secret",
     "text",
     "tls_context",
+    "tls_remedy",
     "true_or_false",
     "whole_number",
 ]
@@ -106,6 +107,11 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 TLS_FILES: Final = ("CA_FILE", "CERT_FILE", "KEY_FILE")
+
+
+def tls_remedy(where: str, options: str = "CA_FILE, CERT_FILE and KEY_FILE in OPTIONS") -> str:
+    """Return what to do where TLS fails; ``options`` are those that are about it."""
+    return f"Look at {options}, and whether {where} uses TLS"
 
 
 def tls_context(

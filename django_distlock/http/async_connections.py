@@ -111,9 +111,7 @@ class AsyncHttpConnection:
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            away = self._framing.turned_away(error)
-            text = f"{self.endpoint}: {error}"
-            raise HttpError(text, sent=sent, turned_away=away) from error
+            raise self._framing.failure(error, sent=sent) from error
 
     async def _connect(self, ends: float) -> tuple[_Reader, asyncio.StreamWriter]:
         """Connect to the first address of the host that answers; they share the time left."""

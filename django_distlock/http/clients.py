@@ -141,12 +141,12 @@ class Http:
             done()
             raise
 
+    # -- both --------------------------------------------------------------------------------------
+
     @property
     def answered(self) -> bool:
         """Whether a server has ever answered this process: then it is one, and can be reached."""
         return self._servers.answered
-
-    # -- both --------------------------------------------------------------------------------------
 
     def _context(self, endpoint: Endpoint) -> ssl.SSLContext | None:
         if not endpoint.tls:

@@ -97,9 +97,7 @@ class HttpConnection:
         except TimeoutError as error:
             raise overdue(self.endpoint, limit, sent=sent) from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            away = self._framing.turned_away(error)
-            text = f"{self.endpoint}: {error}"
-            raise HttpError(text, sent=sent, turned_away=away) from error
+            raise self._framing.failure(error, sent=sent) from error
 
     def _connect(self, ends: float) -> socket.socket:
         self._framing = Framing(self.endpoint, self._headers)

@@ -31,7 +31,7 @@ class Framing:
         self._heads: dict[tuple[str, str, tuple[tuple[str, str], ...]], bytes] = {}
         self._endpoint = endpoint
         self._headers = (("Host", endpoint.authority), *headers)
-        self._silent = True
+        self._silent = True  # whether nothing has come yet, to any request
         self._begin(Request("GET", "/"))
 
     def _begin(self, request: Request) -> None:
@@ -50,10 +50,11 @@ class Framing:
         """Whether anything of an answer has come."""
         return self._received > 0
 
-    def turned_away(self, error: OSError | ValueError) -> bool:
-        """Return whether the server, which has said nothing yet, has closed the connection."""
-        closed = ConnectionResetError | BrokenPipeError | ssl.SSLEOFError
-        return self._silent and isinstance(error, closed)
+    def failure(self, error: Exception, *, sent: bool) -> HttpError:
+        """Return the error of a connection that has failed, a new one or a kept one."""
+        closed = isinstance(error, ConnectionResetError | BrokenPipeError | ssl.SSLEOFError)
+        away = closed and self._silent
+        return HttpError(f"{self._endpoint}: {error}", sent=sent, turned_away=away)
 
     # -- what is sent ------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from tests.backends.tools import (
     lock_alias,
     table,
 )
+from tests.patience import ANSWERED
 
 
 @pytest.fixture
@@ -296,7 +297,7 @@ def test_a_row_locked_by_a_transaction_is_waited_for_as_an_answer_is(
         with transaction.atomic(using="rival"):
             assert free.update(acquired=1) == 1
             began = time.monotonic()
-            with pytest.raises(LockBackendError, match="no answer within 2 s"):
+            with pytest.raises(LockBackendError, match=f"no answer within {ANSWERED:g} s"):
                 lock(name, using=backend.alias, wait=0).acquire()
             assert time.monotonic() - began < 8
             transaction.set_rollback(True, using="rival")

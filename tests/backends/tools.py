@@ -249,6 +249,13 @@ def unreachable(store: str) -> dict[str, Any]:
     return settings | {"NAME": "nowhere", "HOST": "127.0.0.1", "PORT": "1"}
 
 
+def unreachable_is_told(store: str, database: str) -> str:
+    """Return the remedy for such a database."""
+    if store == "sqlite":
+        return f"Look at the database server of DATABASES[{database!r}] and its log"
+    return f"Look at HOST, PORT and OPTIONS of DATABASES[{database!r}], and whether the server runs"
+
+
 def one_value(database: str, what: str) -> Any:
     """Return the id of this thread's session on the server, or the first value of a query."""
     connection = connections[database]

@@ -37,7 +37,7 @@ def holder_of(task: Any, tag: str) -> Any:
 
 
 def wait_until_free(task: Any, tag: str, limit: float = 5.0) -> None:
-    """Wait until nobody holds a task's lock any more: by its release, as leases are longer."""
+    """Wait until nobody holds a task's lock any more."""
     end = time.monotonic() + limit
     while holder_of(task, tag) is not None:
         assert time.monotonic() < end, holder_of(task, tag)

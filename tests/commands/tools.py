@@ -118,5 +118,5 @@ def rests(pid: int) -> bool:
         time.sleep(0.1)
         seen.append(_stat(pid))
     # The state; the ticks, of 10 ms, of the program and of the system.
-    used = sum(int(ticks) for ticks in seen[-1][11:13]) - sum(int(t) for t in seen[0][11:13])
-    return all(each[0] == "S" for each in seen) and used <= 3
+    first, *_, last = [sum(map(int, each[11:13])) for each in seen]
+    return all(each[0] == "S" for each in seen) and last - first <= 3

@@ -235,13 +235,13 @@ def test_a_server_that_is_restarted_with_its_data(
 def test_a_server_that_hangs_is_not_waited_for(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
-    backend = opened(server.address, prefix=name, COMMAND_TIMEOUT=1.5)
+    backend = opened(server.address, prefix=name, session=20.0, COMMAND_TIMEOUT=1.5)
     with lock("warm", using=backend.alias):
         pass
     server.pause()
     began = time.monotonic()
     try:
-        with pytest.raises(LockBackendError, match=r"no (answer in|connection to)|ConnectionLoss"):
+        with pytest.raises(LockBackendError, match=r"no (answer in|connection to)"):
             lock(name, using=backend.alias).acquire(wait=LONG)
         assert time.monotonic() - began < LONG / 2
     finally:

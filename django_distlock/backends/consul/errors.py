@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...core.documentation import page
 from ...http import HttpError
+from ..options import tls_remedy
 from .api import ConsulError
 
 __all__ = ["remedy"]
@@ -17,7 +18,7 @@ def remedy(error: Exception, where: str) -> str:
             "from this address as its http_max_conns_per_client allows"
         )
     if "[SSL" in str(error):
-        return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
+        return tls_remedy(where)
     if isinstance(error, HttpError):
         return f"Look at the Consul agent at {where}, and at the network (COMMAND_TIMEOUT)"
     if not isinstance(error, ConsulError):

@@ -8,6 +8,7 @@ from typing import Final
 from ...core.documentation import page
 from ...core.flow import UNREAD
 from ...http import Answer, HttpError
+from ..options import tls_remedy
 
 __all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
 
@@ -101,7 +102,7 @@ def remedy(error: Exception, where: str) -> str:
         if error.passes:
             return f"{where} has no leader, or is overloaded: look at `etcdctl endpoint status`"
     if "[SSL" in said:
-        return f"Look at CA_FILE, CERT_FILE and KEY_FILE in OPTIONS, and whether {where} uses TLS"
+        return tls_remedy(where)
     if isinstance(error, HttpError) and "did not answer" in said:
         return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
     return f"Look at {where} and its log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.documentation import page
+from ..options import tls_remedy
 
 __all__ = ["asks_again", "is_conflict", "is_passing", "remedy"]
 
@@ -88,7 +89,7 @@ def remedy(error: Exception, where: str) -> str:
     if "WAIT_REPLICAS" in said:
         return f"Look at the replication of {where}, or lower WAIT_REPLICAS"
     if "[SSL" in said:
-        return f"Look at ssl_ca_certs, and the like, of LOCATION, and whether {where} uses TLS"
+        return tls_remedy(where, "ssl_ca_certs, and the like, of LOCATION")
     if isinstance(error, kinds.TimeoutError):
         return f"{where} hangs or is cut off: look at it, and at the network (COMMAND_TIMEOUT)"
     return f"Look at {where} and its log"

@@ -108,6 +108,7 @@ def state_of(driver: Any) -> str | None:
 
 def remedy(error: Exception, database: str) -> str:
     """Return what to do about a database error."""
+    where = f"DATABASES[{database!r}]"
     said = str(error).lower()
     driver: Any = error.__cause__ or error
     code = getattr(driver, "sqlite_errorcode", None)
@@ -120,7 +121,7 @@ def remedy(error: Exception, database: str) -> str:
         return (
             "This transaction read the SQLite file before another connection wrote to it, so it "
             "can write no more: set 'transaction_mode': 'IMMEDIATE' in the OPTIONS of "
-            f"DATABASES[{database!r}], or take the lock before atomic(), as lock(...).atomic() does"
+            f"{where}, or take the lock before atomic(), as lock(...).atomic() does"
         )
     if "is locked" in said:
         return (
@@ -130,7 +131,7 @@ def remedy(error: Exception, database: str) -> str:
     # 1290 is any option of MariaDB's that forbids a statement.
     if known & _READ_ONLY or (1290 in known and "read" in said):
         return (
-            f"DATABASES[{database!r}] is read-only, a replica perhaps: locks need the primary, so "
+            f"{where} is read-only, a replica perhaps: locks need the primary, so "
             "name that in LOCATION"
         )
     if known & _NO_CONNECTION or "too many c" in said or "connection slots are reserved" in said:
@@ -139,14 +140,13 @@ def remedy(error: Exception, database: str) -> str:
             "or use fewer (threads, CONN_MAX_AGE, a pooler)"
         )
     if known & _NO_SPACE:
-        return f"The disk of DATABASES[{database!r}], or its quota, is full: make room"
+        return f"The disk of {where}, or its quota, is full: make room"
     if known & _NO_RIGHT:
         return (
-            f"The role of DATABASES[{database!r}] may not do that: GRANT it SELECT, INSERT, UPDATE "
+            f"The role of {where} may not do that: GRANT it SELECT, INSERT, UPDATE "
             "and DELETE on the tables of django_distlock; on PostgreSQL USAGE, SELECT and UPDATE "
             "on their sequences, too"
         )
-    where = f"DATABASES[{database!r}]"
     if known & _REFUSED or any(words in said for words in _REFUSED_AS):
         return f"Look at NAME, USER and PASSWORD of {where}, which the server refuses"
     if known & _UNREACHED or any(words in said for words in _UNREACHED_AS):

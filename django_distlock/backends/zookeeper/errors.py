@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..options import tls_remedy
+
 __all__ = ["LeftOutError", "NoAnswerError", "NotLetInError", "remedy"]
 
 
@@ -36,7 +38,7 @@ def remedy(error: Exception, hosts: str) -> str:
     if isinstance(error, kinds.UnimplementedError):
         return f"{hosts} is older than ZooKeeper 3.5"
     if "[SSL" in str(error):
-        return f"Look at TLS in OPTIONS, and whether {hosts} uses TLS"
+        return tls_remedy(hosts, "TLS in OPTIONS")
     if isinstance(error, NoAnswerError | kinds.ConnectionLoss | kinds.ConnectionClosedError):
         return (
             f"Look at {hosts}: a majority of the servers has to run and to be reached, and to let "
