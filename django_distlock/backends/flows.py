@@ -201,12 +201,18 @@ class FlowBackend(BaseLockBackend):
         """Carry an operation out on the event loop."""
         return await flow.arun(self._carried(begin, limit))
 
-    def _carried(self, begin: Callable[[], Operation[T]], limit: float | None) -> Flow[T]:
-        limit = self.command_timeout if limit is None else limit
-        deadline = Deadline(time.monotonic() + limit, time.monotonic)
+    def _carried(
+        self, begin: Callable[[], Operation[T]], limit: float | None, *, each: bool = False
+    ) -> Flow[T]:
+        """Return the flow of an operation, or of ``each`` of its requests, within ``limit``."""
+        seconds = self.command_timeout if limit is None else limit
+        deadline = Deadline(time.monotonic() + seconds, time.monotonic)
 
         def carry(request: Any) -> Flow[Any]:
-            deadline.put_off()
+            if each:
+                deadline.at = time.monotonic() + seconds
+            else:
+                deadline.put_off()
             return self.carry(request, deadline.at)
 
         while True:
@@ -301,4 +307,5 @@ class FlowBackend(BaseLockBackend):
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         if not self.cleans:
             return super().clean_batch(policy, cursor)
-        return self.do(lambda: self.clean_flow(policy, cursor))
+        # It has as many requests as there are names to remove.
+        return flow.run(self._carried(lambda: self.clean_flow(policy, cursor), None, each=True))

@@ -18,7 +18,7 @@ from django_distlock import (
     locks,
 )
 from django_distlock.backends.row import RowBackend, pool
-from django_distlock.core.values import Claim, Grant
+from django_distlock.core.values import Claim, CleanPolicy, Grant
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import (
     on_servers,
@@ -30,10 +30,12 @@ from tests.backends.rowlocks import (
 from tests.backends.tools import (
     SERVERS,
     Elsewhere,
+    database_alias,
     elsewhere,
     soon,
 )
 from tests.faults.test_stopped import goes_on, holder
+from tests.proxy import Proxy
 
 
 @pytest.fixture
@@ -197,3 +199,19 @@ def test_an_idle_session_is_closed_in_the_end(
         assert soon(lambda: not backend._pool._idle._all)
         with lock(name, using="brief"):
             pass
+
+
+def test_what_is_cleaned_of_a_slow_server_may_take_longer_than_a_statement(
+    own: Place, name: str
+) -> None:
+    """COMMAND_TIMEOUT is for one of its transactions, not for all that there is to remove."""
+    with (
+        Proxy(own.server.port) as proxy,
+        database_alias("slow", own.server.settings("own") | {"PORT": proxy.port}),
+        row_alias("rows", "slow", OPTIONS={"COMMAND_TIMEOUT": 2.0}),
+    ):
+        for number in range(60):
+            taken(f"{name}:{number}", "rows").release()
+        proxy.delay(0.04)
+        cleaned = locks["rows"].clean_batch(CleanPolicy(older_than=0.0), "")
+    assert cleaned.removed >= 60

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from django_distlock import LeaseLostError, LockBackendError, lock
-from django_distlock.core.values import Grant
+from django_distlock.core.values import CleanPolicy, Grant
 from tests.backends.tools import elsewhere
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
@@ -228,3 +228,17 @@ def test_another_agent_is_asked_when_one_is_down(opened: Opener, server: Consul)
             lease.renew()
         with lock("a", using=backend.alias, ttl=20, wait=0) as second:
             assert second.fencing_token > lease.fencing_token
+
+
+def test_cleaning_a_slow_server_may_take_longer_than_a_request(
+    proxy: Proxy, opened: Opener, server: Consul
+) -> None:
+    """COMMAND_TIMEOUT is for one of its requests, not for all that there is to remove."""
+    backend = opened(url(proxy), BEHAVIOR="release", COMMAND_TIMEOUT=2.0)
+    for number in range(60):
+        one = claim(backend, f"{number}")
+        granted(backend, one)
+        assert backend.release(one)
+    proxy.delay(0.04)
+    assert backend.clean_batch(CleanPolicy(older_than=0.0), "").removed == 60
+    assert keys_of(server, backend) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ...core.names import readable
 from ...core.values import Claim
@@ -23,6 +23,9 @@ class Missing(Exception):
 
 class RowDialect(ABC):
     """The statements of one database."""
+
+    removed_at_once: ClassVar[int] = 500
+    """Rows that `remove` is given; each time it has COMMAND_TIMEOUT, on the slowest disk."""
 
     def given(self, claim: Claim) -> dict[str, Any]:
         """Return the parameters of the statements about a claim."""

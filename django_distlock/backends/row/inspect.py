@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from django.core.checks import CheckMessage
@@ -101,7 +102,11 @@ class RowInspection(InSessions[LockSession]):
         return self._look(lambda session: self.dialect().idle_rows(session, after, size, older))
 
     def _remove(self, digests: Sequence[str], older: int) -> int:
-        return self._look(lambda session: self.dialect().remove(session, digests, older))
+        dialect, removed = self.dialect(), 0
+        for start in range(0, len(digests), dialect.removed_at_once):
+            some = digests[start : start + dialect.removed_at_once]
+            removed += self._look(partial(dialect.remove, digests=some, older=older))
+        return removed
 
     # -- for the layers above ----------------------------------------------------------------------
 

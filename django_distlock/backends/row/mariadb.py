@@ -70,6 +70,7 @@ class RowMariaDB(RowDialect):
     limits: ClassVar[str] = LIMITS
     lock: ClassVar[Sequence[str]] = LOCK
     wait: ClassVar[Sequence[str]] = WAIT
+    removed_at_once = 1
 
     def _limits(self, session: LockSession, claim: Claim) -> list[str]:
         """Return what sets the session's limits, if they are not what the claim needs."""
@@ -157,14 +158,13 @@ class RowMariaDB(RowDialect):
         return [(digest, bool(idle)) for digest, idle in rows]
 
     def remove(self, session: LockSession, digests: Sequence[str], older: int) -> int:
-        removed = 0
-        for digest in digests:
-            try:
-                removed += self._delete(session, {"key": digest, "older": older})
-            except OperationalError as error:
-                if not is_locked(session, error):
-                    raise  # else somebody is about to take it
-        return removed
+        [digest] = digests
+        try:
+            return self._delete(session, {"key": digest, "older": older})
+        except OperationalError as error:
+            if not is_locked(session, error):
+                raise
+            return 0  # somebody is about to take it
 
     def _delete(self, session: LockSession, given: dict[str, Any]) -> int:
         return session.change(REMOVE, given)
