@@ -193,18 +193,24 @@ class FlowBackend(BaseLockBackend):
 
     # -- carrying operations out -------------------------------------------------------------------
 
-    def do(self, begin: Callable[[], Operation[T]], limit: float | None = None) -> T:
-        """Carry an operation out in this thread, in ``limit`` seconds (COMMAND_TIMEOUT)."""
-        return flow.run(self._carried(begin, limit))
+    def do(
+        self, begin: Callable[[], Operation[T]], limit: float | None = None, *, each: bool = False
+    ) -> T:
+        """Carry an operation out in this thread, in ``limit`` seconds (COMMAND_TIMEOUT).
 
-    async def ado(self, begin: Callable[[], Operation[T]], limit: float | None = None) -> T:
+        Or ``each`` of its requests, where there is one for each of many locks.
+        """
+        return flow.run(self._carried(begin, limit, each=each))
+
+    async def ado(
+        self, begin: Callable[[], Operation[T]], limit: float | None = None, *, each: bool = False
+    ) -> T:
         """Carry an operation out on the event loop."""
-        return await flow.arun(self._carried(begin, limit))
+        return await flow.arun(self._carried(begin, limit, each=each))
 
     def _carried(
-        self, begin: Callable[[], Operation[T]], limit: float | None, *, each: bool = False
+        self, begin: Callable[[], Operation[T]], limit: float | None, *, each: bool
     ) -> Flow[T]:
-        """Return the flow of an operation, or of ``each`` of its requests, within ``limit``."""
         seconds = self.command_timeout if limit is None else limit
         deadline = Deadline(time.monotonic() + seconds, time.monotonic)
 
@@ -242,10 +248,12 @@ class FlowBackend(BaseLockBackend):
         )
 
     def try_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
-        return self.do(lambda: self.acquire_many_flow(claims), self._patience(limit))
+        return self.do(lambda: self.acquire_many_flow(claims), self._patience(limit), each=True)
 
     async def atry_acquire_many(self, claims: Sequence[Claim], limit: float) -> list[Grant | None]:
-        return await self.ado(lambda: self.acquire_many_flow(claims), self._patience(limit))
+        return await self.ado(
+            lambda: self.acquire_many_flow(claims), self._patience(limit), each=True
+        )
 
     def renew(self, claim: Claim) -> bool:
         return self.renew_many([claim])[0]
@@ -293,19 +301,18 @@ class FlowBackend(BaseLockBackend):
         return await self.ado(lambda: self.queue_flow(claim, limit, left), self._turn(limit, left))
 
     def inspect(self, name: str) -> LockInfo | None:
-        return self.do(lambda: self.inspect_flow(name))
+        return self.do(lambda: self.inspect_flow(name), each=True)
 
     async def ainspect(self, name: str) -> LockInfo | None:
-        return await self.ado(lambda: self.inspect_flow(name))
+        return await self.ado(lambda: self.inspect_flow(name), each=True)
 
     def holders(self, name: str) -> list[LockInfo]:
-        return self.do(lambda: self.holders_flow(name))
+        return self.do(lambda: self.holders_flow(name), each=True)
 
     async def aholders(self, name: str) -> list[LockInfo]:
-        return await self.ado(lambda: self.holders_flow(name))
+        return await self.ado(lambda: self.holders_flow(name), each=True)
 
     def clean_batch(self, policy: CleanPolicy, cursor: str) -> Cleaned:
         if not self.cleans:
             return super().clean_batch(policy, cursor)
-        # It has as many requests as there are names to remove.
-        return flow.run(self._carried(lambda: self.clean_flow(policy, cursor), None, each=True))
+        return self.do(lambda: self.clean_flow(policy, cursor), each=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from django_distlock import Lease, LeaseLostError, LockBackendError, lock, locks
+from django_distlock import Lease, LeaseLostError, LockBackendError, lock, lock_all, locks
 from django_distlock.backends.etcd import EtcdBackend
 from django_distlock.core.values import Grant
 from tests.claims import claim, granted, soon, started
@@ -295,3 +295,15 @@ def test_a_server_that_hangs_is_an_error_and_nothing_is_left(
     finally:
         server.resume()
     soon(lambda: backend.inspect(name) is None)
+
+
+def test_many_locks_of_a_slow_server_may_take_longer_than_a_request(
+    proxy: Proxy, opened: Opener, name: str
+) -> None:
+    """Each lease is made by itself, and asked for its end: no limit is for all of them."""
+    backend = through(proxy, opened, name, COMMAND_TIMEOUT=2.0)
+    proxy.delay(0.04)
+    names = [f"{name} {number}" for number in range(75)]
+    with lock_all(*names, using=backend.alias, ttl=60, wait=0):
+        assert len(list(backend.scan(name))) == len(names)
+    proxy.delay(0)  # so that all the leases are revoked as the alias is closed

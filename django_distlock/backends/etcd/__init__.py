@@ -88,7 +88,7 @@ class EtcdBackend(FlowBackend):
         after, revision, more, ends = "", "0", True, inspect.ENDS
         while more:
             begin = partial(inspect.page, self.located.root, after, revision, ends)
-            found, after, revision = self.do(begin)
+            found, after, revision = self.do(begin, each=True)
             ends = max(0, ends - len(found))
             yield from (info for info in found if info.name.startswith(prefix))
             more = bool(after)
