@@ -12,7 +12,7 @@ from django_distlock.backends.zookeeper import algorithm as algorithm_module
 from django_distlock.backends.zookeeper.algorithm import TRIES, Talk
 from django_distlock.backends.zookeeper.entries import ZooKeeperEntry
 from django_distlock.core.values import Claim, Grant, Refusal
-from tests.claims import claim, granted, refused
+from tests.claims import claim, granted, refused, soon
 from tests.servers import ZooKeeper
 from tests.zookeeper.tools import Opener, ask, entry_of, queue_of
 
@@ -225,3 +225,54 @@ def test_a_node_that_must_not_be_watched(server: ZooKeeper, opened: Opener, name
     assert backend.release(other)
     granted(backend, mine)
     assert backend.release(mine)
+
+
+def test_one_is_told_before_the_answer_to_its_watch_is_read(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Look again, and watch who is then ahead: the watch that was asked for is over."""
+    backend = opened(server.address, prefix=name)
+    first, second, third = (claim(backend, name) for _ in range(3))
+    granted(backend, first)
+    refused(backend, second)
+    refused(backend, third)
+    entry = entry_of(backend, third)
+    talk = backend._algorithm.watch(entry)
+    answer = backend._session.ask(next(talk), LIMIT)
+    assert backend.release(second) is False
+    soon(lambda: entry.stale)
+    with pytest.raises(StopIteration):
+        talk.send(answer)
+    refused(backend, third)
+    assert backend.queue(third, 0.01, LIMIT)
+    assert entry.watching == f"{entry.path}/{node_of(backend, first)}"
+    assert backend.release(first)
+    soon(lambda: not entry.ahead)
+    granted(backend, third)
+    assert backend.release(third)
+
+
+def test_one_is_told_late_of_a_node_that_it_watches_no_more(
+    server: ZooKeeper, opened: Opener, name: str
+) -> None:
+    """Wait for the one that is ahead now, whose end that was not."""
+    backend = opened(server.address, prefix=name)
+    first, second, third = (claim(backend, name) for _ in range(3))
+    granted(backend, first)
+    refused(backend, second)
+    refused(backend, third)
+    entry = entry_of(backend, third)
+    assert backend.queue(third, 0.01, LIMIT)
+    gone = entry.watching
+    assert backend.release(second) is False
+    soon(lambda: entry.stale)
+    refused(backend, third)
+    assert backend.queue(third, 0.01, LIMIT)
+    ahead, watching = entry.ahead, entry.watching
+    entry.tell(gone, deleted=True)
+    assert (entry.ahead, entry.watching) == (ahead, watching)
+    refused(backend, third)
+    assert backend.release(first)
+    soon(lambda: not entry.ahead)
+    granted(backend, third)
+    assert backend.release(third)

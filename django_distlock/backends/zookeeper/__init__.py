@@ -140,8 +140,7 @@ class ZooKeeperBackend(ZooKeeperInspection):
         self._entries.lasts(entry, end + PRESENCE)
         if self._ready(entry):
             return True
-        if not entry.watched:
-            yield from self._algorithm.watch(entry)
+        yield from self._algorithm.watch(entry)
         told = Event()
         entry.waker = told.set
         try:

@@ -99,7 +99,7 @@ class ZooKeeperAlgorithm:
                 children = yield from self._find(entry, claim)
             elif entry.looked and not entry.ahead and not entry.stale and not entry.limit:
                 return (yield from self._grant(entry, claim, now, join=join))
-            elif entry.watched and not entry.stale and now - entry.looked < LOOK:
+            elif entry.watching and not entry.stale and now - entry.looked < LOOK:
                 return Refusal(note=entry.note, queue=True)
             else:
                 entry.stale = False
@@ -121,10 +121,7 @@ class ZooKeeperAlgorithm:
             if not isinstance(first, Exception) and shares(first[0]):
                 ahead = ahead[1:]  # it was alone once
         entry.looked = now
-        if ahead != entry.ahead:
-            entry.ahead = ahead
-            if entry.limit:  # the first waiter watches the queue, another one a node
-                entry.watched = False
+        entry.ahead = ahead
         other = queue[0].limit if queue[0].limit != claim.limit else None
         if not ahead and other is None:
             if entry.limit and not (yield from self._settle(entry, claim)):
@@ -345,15 +342,19 @@ class ZooKeeperAlgorithm:
 
     def watch(self, entry: ZooKeeperEntry) -> Talk[None]:
         """Have the end of the node before ours told to us."""
-        K = kinds()
+        K, ahead = kinds(), entry.ahead
+        if not ahead:
+            return  # we were told meanwhile
         # Under a limit any that leaves may make room for the first waiter. Each other one watches
         # the node before its own, into which a slot is written when it has one.
-        first = len(entry.ahead) == entry.limit
-        path = entry.path if first else f"{entry.path}/{entry.ahead[-1]}"
-        watcher = self._entries.watch(entry, path)
-        if watcher is None:
+        first = len(ahead) == entry.limit
+        path = entry.path if first else f"{entry.path}/{ahead[-1]}"
+        if entry.watching == path:
             return
         try:
+            watcher = self._entries.watch(entry, path)
+            if watcher is None:
+                return
             (found,) = yield [K.GetChildren(path, watcher) if first else K.GetData(path, watcher)]
         except BaseException:
             self._entries.told(path, deleted=False)
@@ -364,13 +365,11 @@ class ZooKeeperAlgorithm:
             self._entries.told(path, deleted=False)
             raise found
         elif first:
-            entry.watched = True
             before = ahead_of(contenders(found), entry.node) or ()
-            entry.stale = entry.stale or tuple(before) != entry.ahead
+            entry.stale = entry.stale or tuple(before) != ahead
         else:
-            entry.watched = True
             entry.stale = entry.stale or bool(entry.limit and found[1].version)
-            if len(entry.ahead) == 1:
+            if len(ahead) == 1:
                 entry.note = words_of(found[0])[1]
 
 

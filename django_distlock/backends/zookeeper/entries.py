@@ -40,7 +40,6 @@ class ZooKeeperEntry:
         "token",
         "unsure",
         "waker",
-        "watched",
         "watching",
     )
 
@@ -61,8 +60,7 @@ class ZooKeeperEntry:
         self.ahead: tuple[str, ...] = ()  # the nodes that it waits for, when it was read
         self.looked = 0.0  # when that was
         self.note = ""  # the holder's, if it was seen
-        self.watching = ""  # the path of the node whose end it waits for
-        self.watched = False  # that node was there, and its end will be told
+        self.watching = ""  # the path of the node of which it will be told; "" once it was
         self.stale = False  # told that something has changed
         self.waker: Callable[[], None] | None = None
 
@@ -76,13 +74,17 @@ class ZooKeeperEntry:
         """The path of its node."""
         return f"{self.path}/{self.node}"
 
-    def tell(self, *, deleted: bool) -> None:
-        """Note what was told of the node before it, and wake the waiters."""
-        if deleted and len(self.ahead) == 1 and not self.limit:
+    def tell(self, path: str, *, deleted: bool) -> None:
+        """Note what was told of a node that it watched, and wake the waiter.
+
+        It may have read the queue since, and watch another one by now.
+        """
+        if self.watching == path:
+            self.watching = ""  # first: whoever reads the queue just now watches once more
+        if deleted and not self.limit and [f"{self.path}/{node}" for node in self.ahead] == [path]:
             self.ahead = ()  # nobody can have come before it since
         else:
             self.stale = True
-        self.watching, self.watched = "", False
         waker = self.waker
         if waker is not None:
             waker()
@@ -178,11 +180,11 @@ class ZooKeeperEntries:
         """
         with self._mutex:
             self._unwatch(entry)
-            entry.watching, entry.watched = path, False
+            # From now on: it may be told before the answer to the request for it is read.
+            entry.watching = path
             known = self._watches.get(path)
             if known is not None:
                 known.append(entry)
-                entry.watched = True
                 return None
             self._watches[path] = [entry]
 
@@ -196,4 +198,4 @@ class ZooKeeperEntries:
         with self._mutex:
             waiting = self._watches.pop(path, [])
         for entry in waiting:
-            entry.tell(deleted=deleted)
+            entry.tell(path, deleted=deleted)
