@@ -18,10 +18,9 @@ CLUSTER: list[ZooKeeperCluster] = []
 """The cluster of this process, whose ports are known; it is started by the first test that uses it.
 """
 
-SESSION = 6.0
-"""The sessions' timeout: long enough for servers that restart or hang, as the tests have them do
-for three seconds, beside the two that may have passed since the last ping; short enough to be
-waited for."""
+SESSION = 8.0
+"""The sessions' timeout: half of it, for which a lease is sure, is longer than the tests have
+servers hang; short enough to be waited for."""
 
 VARIABLE = "DISTLOCK_TEST_ZOOKEEPER"
 CLUSTERED = "DISTLOCK_TEST_ZOOKEEPER_CLUSTER"

@@ -141,6 +141,7 @@ class RowPostgreSQL(RowDialect):
         return session.direct
 
     def make(self, session: LockSession, claim: Claim) -> None:
+        self._is_direct(session)  # which sets the level: at a higher one it may meet a conflict
         session.execute([MAKE], self.given(claim))
 
     def attempt(self, session: LockSession, claim: Claim) -> int | None:
