@@ -49,7 +49,7 @@ def in_the_wait_queue(store: str) -> None:
     served: list[int] = []
 
     def wait(number: int) -> None:
-        with lock(NAME, using=store, wait=30):
+        with lock(NAME, using=store, wait=90):
             served.append(number)
         connections.close_all()
 
