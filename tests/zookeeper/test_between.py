@@ -230,7 +230,7 @@ def test_a_node_that_must_not_be_watched(server: ZooKeeper, opened: Opener, name
 def test_one_is_told_before_the_answer_to_its_watch_is_read(
     server: ZooKeeper, opened: Opener, name: str
 ) -> None:
-    """Look again, and watch who is then ahead: the watch that was asked for is over."""
+    """Read the queue again, and watch the node that is then ahead: the first watch has ended."""
     backend = opened(server.address, prefix=name)
     first, second, third = (claim(backend, name) for _ in range(3))
     granted(backend, first)

@@ -25,7 +25,7 @@ class RowDialect(ABC):
     """The statements of one database."""
 
     removed_at_once: ClassVar[int] = 500
-    """Rows that `remove` is given; each time it has COMMAND_TIMEOUT, on the slowest disk."""
+    """Rows that one call of `remove` is given; COMMAND_TIMEOUT is for each call."""
 
     def given(self, claim: Claim) -> dict[str, Any]:
         """Return the parameters of the statements about a claim."""

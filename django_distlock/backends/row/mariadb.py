@@ -164,7 +164,7 @@ class RowMariaDB(RowDialect):
         except OperationalError as error:
             if not is_locked(session, error):
                 raise
-            return 0  # somebody is about to take it
+            return 0  # another session is about to take it
 
     def _delete(self, session: LockSession, given: dict[str, Any]) -> int:
         return session.change(REMOVE, given)
