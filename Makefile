@@ -2,7 +2,7 @@
 #
 #   STORES   what `make test` and `make bench` run against; every store but sqlite is a real server,
 #            started for them on a private port. redlock, five Redis servers, is only measured
-#   COVERAGE 1: the tests measure what they cover
+#   COVERAGE 1: `make test` measures what it covers, and holds the floor where it runs all
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   QUICK    1: the benchmarks run for a moment, to see that all runs; no figures to quote
 #   RESULTS  the folder that `make bench` writes its JSON and its plots to
@@ -44,8 +44,8 @@ help:
 	@echo 'make demo                  see the locks at work (SQLite; no server, no compiler)'
 	@echo 'make dashboard             the Locks page over every store that is installed, with live traffic'
 	@echo 'make test                  ruff, mypy, and every behaviour once, on: $(STORES)'
-	@echo 'make test-all              the same, then what takes long: the cross product, faults, storms,'
-	@echo '                           tests of the benchmarks and of the documentation; and coverage'
+	@echo 'make test-all              the same with coverage, then what takes long: the cross product,'
+	@echo '                           faults, storms, tests of the benchmarks and of the documentation'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
 	@echo 'make bench                 measure, beside the bare statements and other libraries;'
@@ -80,13 +80,13 @@ test:
 	$(RUN) -m mypy
 	$(if $(COVERAGE),$(RUN) -m coverage erase)
 	DISTLOCK_TEST_STORES='$(STORES)' $(TESTS) --tier short $(ARGS)
+	$(if $(COVERAGE),$(if $(WHOLE),$(RUN) scripts/check_coverage.py))
 
-# TESTED=1: `make test COVERAGE=1` was run just before, so only the long tier is left.
-test-all: COVERAGE = 1
+# TESTED=1: `make test COVERAGE=1` was run just before, so only the long tier is left. What it covers
+# is not measured: that takes half as much time again, and the short tier has every behaviour.
 test-all:
 	$(if $(TESTED),,$(MAKE) test COVERAGE=1)
 	DISTLOCK_TEST_STORES='$(STORES)' $(TESTS) --tier long $(ARGS)
-	$(if $(WHOLE),$(RUN) scripts/check_coverage.py)
 
 bench:
 	@scripts/setup bench $(MEASURED)

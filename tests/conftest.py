@@ -200,7 +200,7 @@ def _set_aside() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, not skip, the tests that no chosen store has a part in; begin with the long."""
     tier = config.getoption("tier")
-    left_out = [item for item in items if _has_no_store(item) or not in_tier(item, tier)]
+    left_out = [item for item in items if _has_no_store(item) or not in_tier(item.nodeid, tier)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)

@@ -1,26 +1,24 @@
 """Two tiers of tests: what `make test` runs, and what only `make test-all` does.
 
 The short tier has every behaviour once, on every store and in both modes. The long tier has the
-cross product, and what takes long by its nature.
+cross product, and what takes long by its nature. A variant of a store has each test of the contract
+in one of the modes there, as its store has had both; `--tier all` has all that there is.
 """
 
 from __future__ import annotations
 
 import re
-
-import pytest
+import zlib
 
 from tests.grouping import is_of_mysql, parameters_of
 
-__all__ = ["TIERS", "in_tier", "is_long", "is_whole"]
+__all__ = ["TIERS", "VARIANTS", "in_tier", "is_long", "is_of_the_other_mode", "is_whole"]
 
 TIERS = ("short", "long", "all")
 
-LONG = (
-    # The contract again where one part of a store differs.
+VARIANTS = (
     "tests/contract/test_consul.py::TestKeptConsul",
     "tests/contract/test_consul_cluster.py",
-    "tests/contract/test_contract.py::TestAdvisoryOnMariaDB",
     "tests/contract/test_contract.py::TestCachedRedis",
     "tests/contract/test_contract.py::TestPortableOnMariaDB",
     "tests/contract/test_contract.py::TestPortableOnPostgreSQL",
@@ -30,12 +28,21 @@ LONG = (
     "tests/contract/test_contract.py::TestVersionOnPostgreSQL",
     "tests/contract/test_etcd_cluster.py",
     "tests/contract/test_etcd_newer.py",
-    "tests/contract/test_mysql.py",
     "tests/contract/test_flags.py::TestHiding",
     "tests/contract/test_isolation.py",
+    "tests/contract/test_mysql.py::TestPortable",
+    "tests/contract/test_mysql.py::TestVersion",
     "tests/contract/test_redlock.py::TestRedlockOfThree",
-    "tests/docs/test_write_a_backend.py::test_the_backend_by_get_lock_keeps_the_contract",
     "tests/contract/test_zookeeper.py::TestZooKeeperCluster",
+)
+"""The contract again where one part of a store differs."""
+
+LONG = (
+    *VARIANTS,
+    # The contract on stores that differ more.
+    "tests/contract/test_contract.py::TestAdvisoryOnMariaDB",
+    "tests/contract/test_mysql.py",
+    "tests/docs/test_write_a_backend.py::test_the_backend_by_get_lock_keeps_the_contract",
     "tests/backends/test_isolation.py",
     "tests/backends/test_transaction_modes.py",
     # Servers that are killed, stopped, restarted or cut off; clusters.
@@ -127,6 +134,20 @@ def is_whole(path: str) -> bool:
     return path.startswith(LONG)
 
 
-def in_tier(item: pytest.Item, tier: str) -> bool:
+def is_of_the_other_mode(nodeid: str) -> bool:
+    """Tell whether a test of a variant is one that the long tier has in the other mode.
+
+    The names of the variant and of the test decide: of a variant each mode has about half, of a
+    test too.
+    """
+    if not nodeid.startswith(VARIANTS):
+        return False
+    words = nodeid.partition("[")[0].encode()
+    return ("sync", "async")[zlib.crc32(words) % 2] in parameters_of(nodeid)
+
+
+def in_tier(nodeid: str, tier: str) -> bool:
     """Tell whether a test is in a tier of `TIERS`."""
-    return tier == "all" or is_long(item.nodeid) == (tier == "long")
+    if tier == "long":
+        return is_long(nodeid) and not is_of_the_other_mode(nodeid)
+    return tier == "all" or not is_long(nodeid)

@@ -173,9 +173,9 @@ def test_ten_thousand_locks(
     some = Holders()
     with site(stores, limit=20.0) as running, same_aliases(stores):
         try:
-            for number in range(MANY):
-                name = f"thumbnail:{number:05}"
-                some.hold(name, "jobs", by=PROGRAMS[1], ttl=600, renew=False, metadata=None)
+            for start in range(0, MANY, 500):
+                names = [f"thumbnail:{number:05}" for number in range(start, start + 500)]
+                some.hold_together(names, "jobs", by=PROGRAMS[1], ttl=600, renew=False, wait=0)
             page = look(running)
             expect(page.locator("[data-part=found]")).to_have_text("10,000 locks are held")
             expect(page.locator("[data-part=rows] tr")).to_have_count(50)

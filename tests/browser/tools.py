@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from django.db import connections
 from playwright.sync_api import Page
 
-from django_distlock import Lease, Lock, lock
+from django_distlock import Lease, Leases, Lock, lock, lock_all
 from tests.backends.tools import TABLE, lock_alias
 from tests.servers import ServerError
 from tests.servers.base import HOST, free_port
@@ -43,6 +43,7 @@ class Holders:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="worker")
         self._leases: list[Lease] = []
+        self._groups: list[Leases] = []
 
     def do(self, work: Callable[[], T]) -> T:
         """Do something on the thread."""
@@ -64,6 +65,12 @@ class Holders:
         self._leases.append(lease)
         return lease
 
+    def hold_together(
+        self, names: Sequence[str], using: str, *, by: Callable[[Any], Any], **options: Any
+    ) -> None:
+        """Take many locks at once, ``by`` a function whose place is shown."""
+        self._groups.append(self.do(partial(by, lock_all(*names, using=using, **options))))
+
     def release(self, *leases: Lease) -> None:
         """Free locks; what was broken meanwhile is no more to be freed."""
 
@@ -78,6 +85,8 @@ class Holders:
     def close(self) -> None:
         """Free all locks and end the thread."""
         self.release(*self._leases)
+        for leases in self._groups:
+            self.do(leases.release)
         self.do(connections.close_all)
         self._thread.shutdown()
 

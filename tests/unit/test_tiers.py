@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import LONG, is_long
+from tests.tiers import LONG, VARIANTS, in_tier, is_long
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,3 +40,20 @@ def test_what_is_tested_again_is_long() -> None:
     assert is_long("tests/commands/test_locks.py::test_show[mariadb]")
     assert not is_long("tests/commands/test_locks.py::test_show[sqlite]")
     assert not is_long("tests/backends/test_statements.py::test_it[mariadb]")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_has_each_test_in_one_mode(variant: str) -> None:
+    """And all of them in the tier of all."""
+    sync = 0
+    for number in range(100):
+        start = f"{variant}::test_{number}"
+        modes = [mode for mode in ("sync", "async") if in_tier(f"{start}[3-{mode}]", "long")]
+        assert len(modes) == 1
+        assert in_tier(f"{start}[{modes[0]}]", "long")
+        sync += modes == ["sync"]
+        assert not in_tier(f"{start}[sync]", "short")
+        assert in_tier(f"{start}[sync]", "all")
+        assert in_tier(f"{start}[async]", "all")
+        assert in_tier(f"{start}[3]", "long")
+    assert 20 < sync < 80
