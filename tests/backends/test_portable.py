@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connections, transaction
 
-from django_distlock import LockBackendError, lock, locks
+from django_distlock import LockBackendError, lock, lock_all, locks
 from django_distlock.backends.table import TableBackend
 from django_distlock.backends.table.errors import Outrun
 from django_distlock.core.values import Claim, Grant, Refusal
@@ -31,7 +31,9 @@ from tests.backends.tools import (
     lock_alias,
     table,
 )
+from tests.conftest import SERVERS as STARTED
 from tests.patience import ANSWERED
+from tests.proxy import Proxy
 
 
 @pytest.fixture
@@ -303,3 +305,21 @@ def test_a_row_locked_by_a_transaction_is_waited_for_as_an_answer_is(
             transaction.set_rollback(True, using="rival")
         with lock(name, using=backend.alias, wait=5) as lease:
             assert lease.fencing_token > 0
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_many_locks_of_a_slow_server_may_take_longer_than_a_statement(
+    store: str, name: str
+) -> None:
+    """COMMAND_TIMEOUT is for one of them, not for all."""
+    server = STARTED[store]
+    with (
+        Proxy(server.port) as proxy,
+        database_alias("slow", server.settings("distlock") | {"PORT": proxy.port}),
+        lock_alias("many", LOCATION="slow", OPTIONS={"SQL": "portable", "COMMAND_TIMEOUT": 2.0}),
+    ):
+        with lock(f"{name}:first", using="many"):
+            pass
+        proxy.delay(0.06)
+        with lock_all(*(f"{name}:{number}" for number in range(12)), using="many") as leases:
+            assert len(leases) == 12

@@ -119,6 +119,7 @@ class TableBackend(InDatabase):
             made = MySQLStatements if text is MYSQL else TextStatements
             return made(qualified(text, self.opts.get("SCHEMA")))
         check_clock(connection)
+        self.at_once = 1  # by the ORM each is asked by itself
         return PortableStatements()
 
     def _ask(self, work: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
@@ -184,6 +185,8 @@ class TableBackend(InDatabase):
         locked: of the others each may be wanted meanwhile.
         """
         statements = self.statements(max(limit, MIN_ATTEMPT_TIMEOUT))
+        if self.at_once == 1:
+            return super().try_acquire_many(claims, limit)
         patience = min(limit, self.min_attempt_timeout)
 
         def work(lent: Borrowed) -> list[Grant | None]:
@@ -197,6 +200,8 @@ class TableBackend(InDatabase):
 
     def release_many(self, claims: Sequence[Claim]) -> list[bool]:
         """Read which are held, and free them, by one statement each; see `release`."""
+        if self.at_once == 1:
+            return super().release_many(claims)
         answered = False
         try:
             statements = self.statements()

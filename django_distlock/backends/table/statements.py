@@ -13,7 +13,6 @@ from django.db.utils import IntegrityError
 
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
-from ..base import attempt_each
 from .dialect import COLUMNS, Dialect, WaitQueueSql, patient
 
 __all__ = [
@@ -111,14 +110,12 @@ class Statements(ABC):
     def attempt_many(
         self, connection: BaseDatabaseWrapper, claims: Sequence[Claim], patience: float
     ) -> list[Grant | None]:
-        """Try to get each lock once; here one after the other."""
-        return attempt_each(
-            lambda claim: self.attempt(connection, claim, patience=patience), claims
-        )
+        """Try to get each lock once; not asked for where `TableBackend.at_once` is 1."""
+        raise NotImplementedError
 
     def release_many(self, connection: BaseDatabaseWrapper, claims: Sequence[Claim]) -> list[bool]:
-        """Free each lock that its claim's owner holds; here one after the other."""
-        return [self.release(connection, claim) for claim in claims]
+        """Free each lock that its claim's owner holds; not asked for as `attempt_many`."""
+        raise NotImplementedError
 
     @abstractmethod
     def look(self, connection: BaseDatabaseWrapper, key: str) -> Seen | None:
