@@ -50,7 +50,7 @@ def nightly() -> Iterator[Redis]:
 def the_site(nightly: Redis) -> Iterator[Site]:
     """The site, and its aliases in this process."""
     redis = {"jobs": REDIS[0].url(), "nightly": nightly.url()}
-    with same_aliases(redis), site(redis) as running:
+    with same_aliases(redis), site(redis, limit=2.0) as running:
         yield running
 
 
@@ -58,7 +58,7 @@ def the_site(nightly: Redis) -> Iterator[Site]:
 def browser() -> Iterator[Browser]:
     """Chromium, without a window."""
     SHOTS.mkdir(exist_ok=True)
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=60_000)
     with sync_playwright() as driver:
         running = driver.chromium.launch(
             executable_path=CHROMIUM, args=ARGUMENTS, headless=True, timeout=60_000
@@ -98,7 +98,7 @@ def log_in(browser: Browser, the_site: Site, cookies: dict[str, list[object]]) -
             context = browser.new_context(**options)  # type: ignore[arg-type]
             stack.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(60_000)
             page.on("console", partial(_listen, complaints, allowed))
             page.on("pageerror", lambda error: complaints.append(str(error)))
             _log_in(context, page, user)

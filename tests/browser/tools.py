@@ -47,7 +47,7 @@ class Holders:
 
     def do(self, work: Callable[[], T]) -> T:
         """Do something on the thread."""
-        return self._thread.submit(work).result(30)
+        return self._thread.submit(work).result(60)
 
     def hold(
         self,
@@ -111,7 +111,7 @@ class Site:
 
 
 @contextmanager
-def site(redis: dict[str, str], *, theme: str = "", limit: float = 2.0) -> Iterator[Site]:
+def site(redis: dict[str, str], *, theme: str = "", limit: float = 20.0) -> Iterator[Site]:
     """Run the site over the locks in SQLite and in the servers of these URLs.
 
     ``limit`` is the seconds that the stores have for their answers.
