@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ..core import flow
@@ -264,13 +265,15 @@ class FlowBackend(BaseLockBackend):
     def renew_many(self, claims: Sequence[Claim]) -> list[bool]:
         done: list[bool] = []
         for some in self._batches(claims):
-            done += self.do(lambda some=some: self.renew_flow(some))  # type: ignore[misc]
+            begin, each = partial(self.renew_flow, some), len(some) > 1
+            done += self.do(begin, each=each)
         return done
 
     async def arenew_many(self, claims: Sequence[Claim]) -> list[bool]:
         done: list[bool] = []
         for some in self._batches(claims):
-            done += await self.ado(lambda some=some: self.renew_flow(some))  # type: ignore[misc]
+            begin, each = partial(self.renew_flow, some), len(some) > 1
+            done += await self.ado(begin, each=each)
         return done
 
     def _batches(self, claims: Sequence[Claim]) -> list[Sequence[Claim]]:
@@ -283,10 +286,10 @@ class FlowBackend(BaseLockBackend):
         return await self.ado(lambda: self.release_flow(claim))
 
     def release_many(self, claims: Sequence[Claim]) -> list[bool]:
-        return self.do(lambda: self.release_many_flow(claims))
+        return self.do(lambda: self.release_many_flow(claims), each=True)
 
     async def arelease_many(self, claims: Sequence[Claim]) -> list[bool]:
-        return await self.ado(lambda: self.release_many_flow(claims))
+        return await self.ado(lambda: self.release_many_flow(claims), each=True)
 
     def withdraw(self, claim: Claim) -> bool:
         return self.do(lambda: self.withdraw_flow(claim))

@@ -242,3 +242,16 @@ def test_cleaning_a_slow_server_may_take_longer_than_a_request(
     proxy.delay(0.04)
     assert backend.clean_batch(CleanPolicy(older_than=0.0), "").removed == 60
     assert keys_of(server, backend) == []
+
+
+def test_renewing_by_a_slow_server_may_take_longer_than_a_request(
+    proxy: Proxy, opened: Opener, server: Consul
+) -> None:
+    """Once one of many is lost each is asked for: no limit is for all of them."""
+    backend = opened(url(proxy), COMMAND_TIMEOUT=2.0)
+    claims = [claim(backend, f"{number}") for number in range(60)]
+    for each in claims:
+        granted(backend, each)
+    server.ask("DELETE", f"/v1/kv/{backend._algorithm.holds[claims[7].owner].paths.lock}")
+    proxy.delay(0.1)
+    assert backend.renew_many(claims) == [each is not claims[7] for each in claims]

@@ -304,6 +304,7 @@ def test_many_locks_of_a_slow_server_may_take_longer_than_a_request(
     backend = through(proxy, opened, name, COMMAND_TIMEOUT=2.0)
     proxy.delay(0.04)
     names = [f"{name} {number}" for number in range(75)]
-    with lock_all(*names, using=backend.alias, ttl=60, wait=0):
+    with lock_all(*names, using=backend.alias, ttl=60, wait=0) as leases:
         assert len(list(backend.scan(name))) == len(names)
+        assert all(backend.renew_many([lease._hold.claim for lease in leases]))
     proxy.delay(0)  # so that all the leases are revoked as the alias is closed
