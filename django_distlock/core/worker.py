@@ -68,15 +68,22 @@ class Worker:
     unless ``drained`` is false.
     """
 
-    _all: ClassVar[weakref.WeakSet[Worker]] = weakref.WeakSet()
+    _all: ClassVar[weakref.WeakValueDictionary[int, Worker]] = weakref.WeakValueDictionary()
 
     def __init__(self, name: str, after_jobs: Job | None = None, *, drained: bool = True) -> None:
         self._name = name
         self._drained = drained
         self._after_jobs = after_jobs
         self._reset()
-        Worker._all.add(self)
+        Worker._all[id(self)] = self
         after_fork(self._forget_parent)
+
+    @classmethod
+    def all(cls) -> list[Worker]:
+        """Return the workers that there are."""
+        # Copied by one step of the interpreter's: `values` would meet those that begin meanwhile.
+        found = [reference() for reference in cls._all.valuerefs()]
+        return [worker for worker in found if worker is not None]
 
     def _reset(self) -> None:
         self._jobs: list[tuple[float, int, Job]] = []
@@ -259,7 +266,7 @@ LAST: list[Job] = []
 
 def _end_all() -> None:
     end = clock.now() + LAST_WAIT
-    workers = list(Worker._all)
+    workers = Worker.all()
     for worker in workers:
         if worker._drained:
             worker.drain(end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -304,3 +305,30 @@ def test_all_queue_again_where_the_server_has_forgotten_them(
     for thread in threads:
         thread.join(LONG)
     assert len(served) == 6
+
+
+def test_waiters_join_while_others_are_counted(opened: Opener, name: str, alone: Redis) -> None:
+    """No mutex is held for that: what is copied is copied at once."""
+    backend = opened(alone.url())
+    mailbox = backend._mailbox(b"here")
+    kept = [
+        mailbox.join(claim(backend, f"{name}:{number}"), 0.0, lambda: None) for number in range(500)
+    ]
+    come = [claim(backend, f"{name}:{number}") for number in range(500, 600)]
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for waiter in [mailbox.join(each, 0.0, lambda: None) for each in come]:
+                mailbox.leave(waiter)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        other = started(come_and_go)
+        for _ in range(1000):
+            assert len(mailbox.waiting()) >= len(kept)
+    finally:
+        sys.setswitchinterval(usual)
+        ended.set()
+    other.join(LONG)

@@ -118,7 +118,9 @@ class Mailbox:
 
     def waiting(self) -> list[Waiter]:
         """Return the waiters without a result."""
-        return [each for each in list(self._waiters.values()) if each.answer is None]
+        # Copied by one step of the interpreter's: `values` would meet those that join meanwhile.
+        found = [reference() for reference in self._waiters.valuerefs()]
+        return [each for each in found if each is not None and each.answer is None]
 
     def oldest(self) -> Waiter | None:
         """Return the waiter that has waited longest."""

@@ -277,7 +277,7 @@ def _at_moment(number: int, kind: type[BaseException]) -> Iterator[_Profile]:
 
 def _drain() -> None:
     """Wait until the workers have released what was left to them, and let go of connections."""
-    for worker in list(Worker._all):
+    for worker in Worker.all():
         worker.drain(clock.now() + 10.0)
 
 
