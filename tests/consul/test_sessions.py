@@ -17,9 +17,11 @@ from django_distlock import (
 )
 from django_distlock.backends.consul import sequencer
 from django_distlock.backends.consul.sessions import ConsulSession, ConsulSessions
+from django_distlock.core import flow
 from django_distlock.core.values import Refusal
 from tests.claims import claim, granted, soon, started
 from tests.consul.tools import Opener, asked, keys_of
+from tests.meddling import meanwhile
 from tests.servers import Consul
 
 
@@ -35,6 +37,24 @@ def test_a_session_outlasts_its_leases(ttl: float, length: float) -> None:
     """Use one session for leases of about the same ttl, with a quarter to spare."""
     sessions = ConsulSessions(None, {}, 10.0, time.monotonic, _never)  # type: ignore[arg-type]
     assert sessions.length(ttl) == length
+
+
+def test_sessions_are_made_while_one_is_kept() -> None:
+    """No mutex is held for that: what is looked through is a copy."""
+    sessions = ConsulSessions(None, {}, 10.0, time.monotonic, _never)  # type: ignore[arg-type]
+    far = time.monotonic() + 3600.0
+    some = [ConsulSession(f"{number}", ttl=3600.0, renewed=far) for number in range(300)]
+    sessions._by_ttl.update((float(number), each) for number, each in enumerate(some))
+
+    def make_and_forget() -> None:
+        for number in range(300, 400):
+            sessions._by_ttl[float(number)] = ConsulSession(f"{number}", ttl=10.0, renewed=far)
+        for number in range(300, 400):
+            sessions._by_ttl.pop(float(number))
+
+    with meanwhile(make_and_forget):
+        for _ in range(1000):
+            assert flow.run(sessions.keep("299", 30.0))  # type: ignore[arg-type]
 
 
 def test_a_session_is_counted_from_before_its_renewal() -> None:

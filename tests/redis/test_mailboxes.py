@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,6 +18,7 @@ from django_distlock import Lease, LockBackendError, lock
 from django_distlock.backends.redis import aclient, client
 from django_distlock.backends.redis.aclient import AsyncNodeClient
 from tests.claims import claim, granted, soon, started
+from tests.meddling import meanwhile
 from tests.proxy import Proxy
 from tests.redis.tools import Opener
 from tests.servers import Redis
@@ -315,20 +315,11 @@ def test_waiters_join_while_others_are_counted(opened: Opener, name: str, alone:
         mailbox.join(claim(backend, f"{name}:{number}"), 0.0, lambda: None) for number in range(500)
     ]
     come = [claim(backend, f"{name}:{number}") for number in range(500, 600)]
-    ended = threading.Event()
 
     def come_and_go() -> None:
-        while not ended.is_set():
-            for waiter in [mailbox.join(each, 0.0, lambda: None) for each in come]:
-                mailbox.leave(waiter)
+        for waiter in [mailbox.join(each, 0.0, lambda: None) for each in come]:
+            mailbox.leave(waiter)
 
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        other = started(come_and_go)
+    with meanwhile(come_and_go):
         for _ in range(1000):
             assert len(mailbox.waiting()) >= len(kept)
-    finally:
-        sys.setswitchinterval(usual)
-        ended.set()
-    other.join(LONG)

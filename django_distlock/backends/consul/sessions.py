@@ -87,7 +87,8 @@ class ConsulSessions:
 
         False when it is gone; None when it is not ours, or too short for that.
         """
-        session = next((each for each in self._by_ttl.values() if each.id == id), None)
+        # Of a copy, as other threads make sessions meanwhile.
+        session = next((each for each in list(self._by_ttl.values()) if each.id == id), None)
         if session is None or session.ttl < ttl * 1.05 + 0.1:
             return None
         if session.lasts(ttl, self._clock()) or (yield from self._renew(session)):
@@ -133,7 +134,7 @@ class ConsulSessions:
             yield from self._destroy(session.id)
         if self._to_sweep:
             self._to_sweep = False
-            yield from self._sweep({each.id for each in self._by_ttl.values()})
+            yield from self._sweep({each.id for each in list(self._by_ttl.values())})
         return kept
 
     def _sweep(self, ours: Set[str]) -> Talk[None]:
