@@ -2,7 +2,7 @@
 #
 #   STORES   what `make test` and `make bench` run against; every store but sqlite is a real server,
 #            started for them on a private port. redlock, five Redis servers, is only measured
-#   COVERAGE 1: `make test` measures what it covers, and holds the floor where it runs all
+#   COVERAGE 1: the tests measure what they cover, and hold the floor where all are run
 #   ARGS     more arguments for the demo, pytest or the benchmarks
 #   QUICK    1: the benchmarks run for a moment, to see that all runs; no figures to quote
 #   RESULTS  the folder that `make bench` writes its JSON and its plots to
@@ -32,6 +32,7 @@ MEASURED = $(if $(filter file,$(origin STORES)),$(filter-out mysql,$(ALL_STORES)
 
 # Only all tests on all stores are held to the floor of coverage.
 WHOLE := $(if $(strip $(ARGS) $(filter-out $(STORES),$(ALL_STORES))),,yes)
+covered = $(if $(and $(COVERAGE),$(WHOLE)),$(RUN) scripts/check_coverage.py $(1))
 
 export PYTHON
 # Hundreds of processes import the package and its tests: compiled once.
@@ -46,6 +47,7 @@ help:
 	@echo 'make test                  ruff, mypy, and every behaviour once, on: $(STORES)'
 	@echo 'make test-all              the same with coverage, then what takes long: the cross product,'
 	@echo '                           faults, storms, tests of the benchmarks and of the documentation'
+	@echo 'make test-all COVERAGE=1   the same with coverage of all'
 	@echo 'make test STORES=sqlite    the same without any server or Debian package'
 	@echo 'make test ARGS="-k name"   arguments for pytest'
 	@echo 'make bench                 measure, beside the bare statements and other libraries;'
@@ -80,13 +82,14 @@ test:
 	$(RUN) -m mypy
 	$(if $(COVERAGE),$(RUN) -m coverage erase)
 	DISTLOCK_TEST_STORES='$(STORES)' $(TESTS) --tier short $(ARGS)
-	$(if $(COVERAGE),$(if $(WHOLE),$(RUN) scripts/check_coverage.py))
+	$(call covered,short)
 
-# TESTED=1: `make test COVERAGE=1` was run just before, so only the long tier is left. What it covers
-# is not measured: that takes half as much time again, and the short tier has every behaviour.
+# TESTED=1: `make test` was run just before, so only the long tier is left. What it covers is measured
+# where COVERAGE=1 is given: it takes half as much time again.
 test-all:
 	$(if $(TESTED),,$(MAKE) test COVERAGE=1)
 	DISTLOCK_TEST_STORES='$(STORES)' $(TESTS) --tier long $(ARGS)
+	$(call covered,all)
 
 bench:
 	@scripts/setup bench $(MEASURED)

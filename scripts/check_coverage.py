@@ -1,7 +1,8 @@
 """Merge what the processes of a test run have covered, show what is missed, and hold the floor.
 
-Needs the module ``coverage``, and the data of ``coverage run -m pytest`` in this folder. Lines and
-branches are judged each by itself: a total of both would let the many lines hide the branches.
+``check_coverage.py TIER`` needs the module ``coverage``, and the data of ``coverage run -m pytest``
+in this folder. Lines and branches are judged each by itself: a total of both would let the many
+lines hide the branches.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Percent, of each by itself.
-FLOOR = {"lines": 95.0, "branches": 95.0}
+# Percent, of each by itself, after the short tier of tests and after both. Programs, faults and the
+# Locks page are in the long one.
+FLOORS = {
+    "short": {"lines": 94.0, "branches": 88.0},
+    "all": {"lines": 95.0, "branches": 95.0},
+}
 
 
 def coverage(*words: str) -> None:
@@ -37,8 +42,9 @@ def left_out() -> list[str]:
 
 def main() -> None:
     """Merge, report and judge."""
+    floor = FLOORS[sys.argv[1]]
     omitted = left_out()
-    coverage("combine", "--quiet")
+    coverage("combine", "--append", "--quiet")
     coverage("report", *omitted)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "coverage.json"
@@ -49,8 +55,8 @@ def main() -> None:
         "branches": 100 * totals["covered_branches"] / totals["num_branches"],
     }
     for what, percent in covered.items():
-        print(f"Coverage of {what}: {percent:.2f} % (at least {FLOOR[what]:g} %)")
-    below = [what for what, percent in covered.items() if percent < FLOOR[what]]
+        print(f"Coverage of {what}: {percent:.2f} % (at least {floor[what]:g} %)")
+    below = [what for what, percent in covered.items() if percent < floor[what]]
     if below:
         sys.exit(f"Too few {' and '.join(below)} are covered: see what is missing above.")
 

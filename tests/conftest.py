@@ -245,3 +245,17 @@ def _no_test_environment() -> Iterator[None]:
 def name(request: pytest.FixtureRequest) -> str:
     """A lock name that no other test uses."""
     return f"{request.node.nodeid}:{os.urandom(4).hex()}"
+
+
+@pytest.fixture
+def patient_writers(store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have SQLite's writers wait for a minute: among many, one may wait long on a busy machine."""
+    from django.db import connections
+
+    if connections[store].vendor != "sqlite":
+        yield
+        return
+    monkeypatch.setitem(connections.settings[store]["OPTIONS"], "timeout", 60)
+    connections[store].close()
+    yield
+    connections[store].close()

@@ -19,7 +19,7 @@ from typing import NoReturn, cast
 from django.db import connections, transaction
 
 from django_distlock import LeaseLostError, Lock, lock, locks
-from django_distlock.backends.table import TableBackend
+from django_distlock.backends.table import TableBackend, connection
 from tests.backends.forking_tools import NAME, WHO, child, ended_well, refused, session, taken
 from tests.backends.forking_wait_queues import in_the_wait_queue
 
@@ -209,6 +209,7 @@ def private(backend: TableBackend) -> object:
 
 def with_an_idle_connection(store: str) -> None:
     """A child leaves the parent's idle connection alone, also by a backend that it inherited."""
+    connection.IDLE = 3600.0  # however slow the machine is
     connections.settings[store]["CONN_MAX_AGE"] = None
     backend = cast("TableBackend", locks[store])
     with transaction.atomic(using=store):

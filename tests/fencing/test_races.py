@@ -117,6 +117,7 @@ def test_a_transaction_that_sees_old_data_is_told(store: str, name: str, watched
     connections[alias].close()
 
 
+@pytest.mark.usefixtures("patient_writers")
 def test_of_ten_thousand_stale_writes_none_gets_through(store: str, name: str) -> None:
     """While the holder goes on writing, others try with older tokens; each try is a statement."""
     rows = Account.objects.using(store).filter(owner=name)

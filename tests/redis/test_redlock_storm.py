@@ -45,4 +45,4 @@ class TestStorm:
             # On a busy machine one of the small rest may be late too: a fault's worth of answers.
             grace = RedlockBackend.grace + TURNS * (AWAY + BACK)
             end(run, tmp_path, grace, unreached=len(away))
-        assert len(away) > 3
+        assert len(away) > 1

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from django.db import connections
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ ROUNDS = math.ceil(10_000 / THREADS / STALE / len(STORES))
 """On each database, so that they are 10,000 on all that are there."""
 
 
+@pytest.mark.usefixtures("patient_writers")
 def test_ten_thousand_stale_writers(store: str) -> None:
     """None gets through: each thread writes its row, and then what it had read before that."""
 
@@ -53,6 +55,7 @@ def test_ten_thousand_stale_writers(store: str) -> None:
     assert values(Item, store, "name") == ["fresh"] * THREADS
 
 
+@pytest.mark.usefixtures("patient_writers")
 def test_no_update_is_lost_by_threads_that_add_up(store: str) -> None:
     item = Item.objects.using(store).create(name="a")
     begin = threading.Barrier(THREADS)
