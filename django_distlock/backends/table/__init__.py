@@ -69,6 +69,8 @@ class TableBackend(InDatabase):
         self._wait_queues: WaitQueues | None = None
         self._mutex = Mutex()
         self.notifies = options.queues(alias, self.opts, connections[database])
+        if self.opts.get("SQL") == "portable":
+            self.at_once = 1  # the ORM asks for each by itself; see `_choose` for other databases
         # When a name was last refused: see Statements.attempt.
         self._contended: dict[str, float] = {}
         if connections[database].vendor == "sqlite":
@@ -119,7 +121,7 @@ class TableBackend(InDatabase):
             made = MySQLStatements if text is MYSQL else TextStatements
             return made(qualified(text, self.opts.get("SCHEMA")))
         check_clock(connection)
-        self.at_once = 1  # by the ORM each is asked by itself
+        self.at_once = 1
         return PortableStatements()
 
     def _ask(self, work: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
