@@ -181,6 +181,15 @@ def test_the_check_says_when_no_server_answers(opened: Opener) -> None:
     assert "no connection" in message.msg
 
 
+def test_a_host_without_an_address_is_named(server: ZooKeeper, opened: Opener, name: str) -> None:
+    backend = opened("nowhere.invalid:2181", COMMAND_TIMEOUT=1.0)
+    with pytest.raises(LockBackendError, match=r"no address is known of nowhere\.invalid"):
+        lock(name, using=backend.alias).acquire(wait=0)
+    some = opened(f"nowhere.invalid:2181,{server.address}")
+    with lock(name, using=some.alias):
+        pass
+
+
 def test_names_and_notes_go_through_a_node() -> None:
     """Keep any name (I6, V23), and nodes of any owner in order, also past 2**31 of them."""
     for text in ("", "/lead", "..", "a\0b", "\ud800", "x" * 10_000, "😀"):

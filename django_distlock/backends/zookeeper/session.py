@@ -137,6 +137,14 @@ class ZooKeeperSession:
 
         wire = client._connection
         connect, invoke, read = wire._connect, wire._invoke, wire._read_socket
+        look_up = wire._expand_client_hosts
+
+        def found() -> Any:
+            addresses = look_up()
+            unknown = {host for host, _ in client.hosts} - {host for host, *_ in addresses}
+            if unknown:
+                client.handler.said = f"no address is known of {', '.join(sorted(unknown))}"
+            return addresses
 
         def limited(limit: float, *words: Any, **more: Any) -> Any:
             return invoke(min(limit, self._facts.patience), *words, **more)
@@ -154,6 +162,7 @@ class ZooKeeperSession:
                 # A server that loses its leader may leave a request out; kazoo would give up.
                 raise ConnectionDropped(f"an answer was left out: {error}") from error
 
+        wire._expand_client_hosts = found
         # Which timeout the servers agreed to, and when they were asked.
         wire._connect = dial
         wire._invoke = limited  # it is only used while a connection is made
