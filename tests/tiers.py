@@ -19,6 +19,7 @@ TIERS = ("short", "long", "all")
 VARIANTS = (
     "tests/contract/test_consul.py::TestKeptConsul",
     "tests/contract/test_consul_cluster.py",
+    "tests/contract/test_contract.py::TestAdvisoryOnMariaDB",
     "tests/contract/test_contract.py::TestCachedRedis",
     "tests/contract/test_contract.py::TestPortableOnMariaDB",
     "tests/contract/test_contract.py::TestPortableOnPostgreSQL",
@@ -30,7 +31,9 @@ VARIANTS = (
     "tests/contract/test_etcd_newer.py",
     "tests/contract/test_flags.py::TestHiding",
     "tests/contract/test_isolation.py",
+    "tests/contract/test_mysql.py::TestAdvisory",
     "tests/contract/test_mysql.py::TestPortable",
+    "tests/contract/test_mysql.py::TestRow",
     "tests/contract/test_mysql.py::TestVersion",
     "tests/contract/test_redlock.py::TestRedlockOfThree",
     "tests/contract/test_zookeeper.py::TestZooKeeperCluster",
@@ -39,8 +42,6 @@ VARIANTS = (
 
 LONG = (
     *VARIANTS,
-    # The contract on stores that differ more.
-    "tests/contract/test_contract.py::TestAdvisoryOnMariaDB",
     "tests/contract/test_mysql.py",
     "tests/docs/test_write_a_backend.py::test_the_backend_by_get_lock_keeps_the_contract",
     "tests/backends/test_isolation.py",
