@@ -110,10 +110,10 @@ def test_a_transaction_that_fails_is_an_error_of_its_own(store: str, alias: str,
 def test_it_takes_no_second_connection(store: str, alias: str, name: str) -> None:
     connections[store].ensure_connection()
     database = connections[store].settings_dict["NAME"]
-    before = sessions(store, database)
+    before = sessions(store, database)  # of which those of earlier tests may end meanwhile
     with lock(name, using=alias).atomic(xact=True):
-        assert sessions(store, database) == before
-    assert sessions(store, database) == before
+        assert sessions(store, database) <= before
+    assert sessions(store, database) <= before
 
 
 @on_postgresql
