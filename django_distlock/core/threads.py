@@ -18,8 +18,11 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
+from typing import Any, TypeVar
 
-__all__ = ["Event", "Mutex", "Permit", "Permits", "start"]
+__all__ = ["Event", "Mutex", "Permit", "Permits", "living", "start"]
+
+T = TypeVar("T")
 
 
 if sys.version_info >= (3, 14):
@@ -180,3 +183,10 @@ def start(thread: threading.Thread) -> None:
         if not isinstance(error, (RuntimeError, KeyError)) or cause is None or cause is outer:
             raise
         raise cause from None
+
+
+def living(some: weakref.WeakValueDictionary[Any, T]) -> list[T]:
+    """Return the values that there are, to which other threads may add meanwhile."""
+    # Copied by one step of the interpreter's: `values` would meet what is added.
+    found = [reference() for reference in some.valuerefs()]
+    return [each for each in found if each is not None]

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from . import clock, threads
 from .fork import after_fork
-from .threads import Mutex
+from .threads import Mutex, living
 
 __all__ = [
     "LAST",
@@ -81,9 +81,7 @@ class Worker:
     @classmethod
     def all(cls) -> list[Worker]:
         """Return the workers that there are."""
-        # Copied by one step of the interpreter's: `values` would meet those that begin meanwhile.
-        found = [reference() for reference in cls._all.valuerefs()]
-        return [worker for worker in found if worker is not None]
+        return living(cls._all)
 
     def _reset(self) -> None:
         self._jobs: list[tuple[float, int, Job]] = []

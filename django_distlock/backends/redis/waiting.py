@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ...core.clock import Clock
 from ...core.fork import after_fork
-from ...core.threads import Event, Mutex, Permits
+from ...core.threads import Event, Mutex, Permits, living
 from ...core.values import Claim, Grant, Refusal
 from .aclient import AsyncClient
 from .client import RedisClient
@@ -118,9 +118,7 @@ class Mailbox:
 
     def waiting(self) -> list[Waiter]:
         """Return the waiters without a result."""
-        # Copied by one step of the interpreter's: `values` would meet those that join meanwhile.
-        found = [reference() for reference in self._waiters.valuerefs()]
-        return [each for each in found if each is not None and each.answer is None]
+        return [each for each in living(self._waiters) if each.answer is None]
 
     def oldest(self) -> Waiter | None:
         """Return the waiter that has waited longest."""
