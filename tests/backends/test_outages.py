@@ -171,7 +171,7 @@ def test_a_server_that_hangs_inside_a_transaction(own: Place, name: str) -> None
 
 def test_a_lease_runs_out_while_the_server_hangs(own: Place, name: str) -> None:
     with loss_told() as told:
-        lease = taken(name, ttl=0.6)
+        lease = taken(name, ttl=1.5)
         own.server.pause()
         assert told.wait(15)
     with pytest.raises(LeaseLostError):

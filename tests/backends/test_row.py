@@ -107,7 +107,7 @@ def test_idle_sessions_are_bounded_and_used_again(
 @on_servers
 def test_a_lease_that_nobody_released_costs_no_session_for_long(store: str, name: str) -> None:
     with row_alias("rows", store, OPTIONS={"CONNECTIONS": 1}):
-        taken(f"{name}:1", "rows", ttl=0.2, renew=False)
+        taken(f"{name}:1", "rows", ttl=1.0, renew=False)
         with lock(f"{name}:2", using="rows", wait=20):
             pass
 

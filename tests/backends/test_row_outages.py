@@ -64,7 +64,7 @@ def test_the_servers_idle_limit_is_the_ttl(store: str, name: str, tmp_path: Path
 @on_servers
 def test_a_holder_that_did_not_renew_is_told_so(store: str, name: str) -> None:
     alias = f"row-{store}"
-    lease = taken(name, alias, ttl=0.3, renew=False)
+    lease = taken(name, alias, ttl=1.0, renew=False)
     theirs = elsewhere(lambda: taken(name, alias, wait=20))
     assert theirs.fencing_token > lease.fencing_token
     for call in (lease.renew, lease.release):

@@ -164,10 +164,10 @@ def test_atomic_rolls_back_what_failed(case: Case, name: str, cell: Cell) -> Non
 
 def test_atomic_rolls_back_when_the_lease_was_lost(case: Case, name: str, cell: Cell) -> None:
     with case.alias("hold") as alias:
-        brief = lock(name, using=alias, ttl=0.1, renew=False)
+        brief = lock(name, using=alias, ttl=1.0, renew=False)
         with pytest.raises(LeaseLostError), brief.atomic(using=case.database) as lease:  # noqa: PT012
             cell.write(1)
-            time.sleep(0.15)
+            time.sleep(1.05)
             assert lease.lost
         assert is_free(name, alias)
     assert cell.read() == 0

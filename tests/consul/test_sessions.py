@@ -148,18 +148,18 @@ def test_a_waiter_whose_session_ended_stands_in_line_anew(
     other = opened(server.url, prefix=f"anew {behavior}", BEHAVIOR=behavior)
     holder, waiter = claim(other, "a"), claim(backend, "a")
     granted(other, holder)
-    assert isinstance(backend.try_acquire(waiter, 1.0), Refusal)
+    assert isinstance(backend.try_acquire(waiter, 20.0), Refusal)
     server.ask(
         "PUT", f"/v1/session/destroy/{backend._algorithm.queue.entries[waiter.owner].session}"
     )
-    assert isinstance(backend.try_acquire(waiter, 1.0), Refusal)
+    assert isinstance(backend.try_acquire(waiter, 20.0), Refusal)
     assert other.release(holder)
     soon(lambda: backend.queue(waiter, 0.5, 0.5) and _got(backend, waiter))
     assert backend.release(waiter)
 
 
 def _got(backend: object, waiter: object) -> bool:
-    return not isinstance(backend.try_acquire(waiter, 1.0), Refusal)  # type: ignore[attr-defined]
+    return not isinstance(backend.try_acquire(waiter, 20.0), Refusal)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("behavior", ["delete", "release"])

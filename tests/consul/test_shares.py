@@ -75,7 +75,7 @@ def test_the_dead_are_removed_however_many(opened: Opener, server: Consul) -> No
     one, two = (opened(server.url, prefix="dead") for _ in "ab")
     dead = [limited(one, "a", 100)._replace(ttl=1.0) for _ in range(90)]
     for each in dead:
-        one.try_acquire(each, 1.0)
+        one.try_acquire(each, 20.0)
     mine = claim(two, "a")
     soon(lambda: isinstance(two.try_acquire(mine, 0.0), Grant), 20)
     assert one.renew_many(dead) == [False] * 90

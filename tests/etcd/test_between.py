@@ -111,7 +111,7 @@ def test_the_key_of_an_unanswered_request_hangs_on_the_lease_of_then(
     mine = claim(backend, name)
     fault = proxy.fault(b"request_put", then="hang")  # the request comes through
     with pytest.raises(backend.store_errors):
-        backend.try_acquire(mine, 0.5)
+        backend.try_acquire(mine, 20.0)
     fault.wait()
     proxy.mend()
     entry = entry_of(backend, mine)
@@ -136,7 +136,7 @@ def test_renewing_what_was_never_put_is_a_no(proxy: Proxy, opened: Opener, name:
     mine = claim(backend, name)
     fault = proxy.fault(b"request_put", to="request", then="hang")
     with pytest.raises(backend.store_errors):
-        backend.try_acquire(mine, 0.5)
+        backend.try_acquire(mine, 20.0)
     fault.wait()
     proxy.mend()
     assert backend.renew_many([mine, other]) == [False, True]

@@ -123,7 +123,7 @@ def test_a_leader_that_stood_still_renews_nothing(
     others = [node.url for node in cluster.nodes if node is not old]
     there = opened([old.url], prefix=name, COMMAND_TIMEOUT=15.0)
     here = opened(others, prefix=name)
-    mine, theirs = claim(there, name, ttl=0.7), claim(here, name, ttl=6.0)
+    mine, theirs = claim(there, name, ttl=1.5), claim(here, name, ttl=6.0)
     granted(there, mine)
     old.pause()
     answers: list[bool] = []
@@ -155,7 +155,7 @@ def test_a_session_ends_under_another_leader(
 ) -> None:
     """A holder that vanished frees its lock though the leader that counted is dead, too."""
     backend = opened(cluster.urls, prefix=name)
-    lease = lock(name, using=backend.alias, ttl=0.7, renew=False).acquire()
+    lease = lock(name, using=backend.alias, ttl=2.0, renew=False).acquire()
     assert lease is not None
     cluster.leader.kill()
     theirs = elsewhere(lambda: lock(name, using=backend.alias).acquire(wait=LONG))

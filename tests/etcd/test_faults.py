@@ -59,10 +59,10 @@ def test_the_answer_to_an_attempt_is_lost_on_an_event_loop(
 
     async def main() -> None:
         fault = proxy.fault(b"request_put")
-        answer = await backend.atry_acquire(mine, 1.0)
+        answer = await backend.atry_acquire(mine, LONG)
         assert isinstance(answer, Grant)
         await asyncio.to_thread(fault.wait)
-        again = await backend.atry_acquire(mine, 1.0)
+        again = await backend.atry_acquire(mine, LONG)
         assert isinstance(again, Grant)
         assert again.fencing_token == answer.fencing_token
         assert await backend.arelease(mine)

@@ -142,7 +142,7 @@ def test_the_tokens_of_a_slot_rise(server: Etcd, opened: Opener, name: str) -> N
     joined = max(entry_of(backend, each).created for each in (late, waiter))
     tokens: dict[int, int] = {}
     for each in (late, waiter):
-        answer = backend.try_acquire(each, 1.0)
+        answer = backend.try_acquire(each, LONG)
         assert isinstance(answer, Grant)
         assert answer.slot is not None
         tokens[answer.slot] = answer.fencing_token

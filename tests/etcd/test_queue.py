@@ -41,13 +41,13 @@ def test_a_release_before_the_watch_begins_on_an_event_loop(
     mine, waiter = claim(backend, name), claim(backend, name)
 
     async def main() -> None:
-        await backend.atry_acquire(mine, 1.0)
-        await backend.atry_acquire(waiter, 1.0)
+        await backend.atry_acquire(mine, LONG)
+        await backend.atry_acquire(waiter, LONG)
         assert await backend.arelease(mine)
         began = time.monotonic()
         assert await backend.aqueue(waiter, 10.0, LONG)
         assert time.monotonic() - began < 5
-        await backend.atry_acquire(waiter, 1.0)
+        await backend.atry_acquire(waiter, LONG)
         assert await backend.arelease(waiter)
 
     asyncio.run(main())
@@ -296,7 +296,7 @@ def test_a_watch_of_a_task_is_closed_by_whoever_withdraws_it(
 
     async def main() -> None:
         asyncio.get_running_loop().set_debug(True)  # which tells of that
-        await backend.atry_acquire(waiter, 1.0)
+        await backend.atry_acquire(waiter, LONG)
         assert await backend.aqueue(waiter, 0.05, LONG)
         stream = entry_of(backend, waiter).stream
         assert stream is not None

@@ -125,7 +125,7 @@ late = Subscription.objects.get()
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 with ThreadPoolExecutor(1) as elsewhere:
-    first = elsewhere.submit(lock_for(found, ttl=0.05, renew=False).acquire).result()
+    first = elsewhere.submit(lock_for(found, ttl=0.5, renew=False).acquire).result()
 with lock_for(found, wait=10) as lease:
     apply(found, {"id": "2", "state": "paid"}, lease=lease)
 with mock.patch.object(type(first), "check"):  # as if it had been stopped after its check

@@ -100,18 +100,18 @@ def test_set_back_under_the_watchdog(turned: ClockedServer, name: str) -> None:
 
 def test_set_back_under_a_holder_who_has_vanished(turned: ClockedServer, name: str) -> None:
     """Nobody else gets it before the clock has made good for the step, or an operator frees it."""
-    lease = taken(name, ttl=0.4, renew=False)
+    lease = taken(name, ttl=1.5, renew=False)
     turned.turn(-HOUR)
-    time.sleep(0.6)
+    time.sleep(1.7)
     with pytest.raises(LeaseLostError):
         lease.check()
     assert refused(name)
     turned.turn(0)
     assert not refused(name)
     # The same again, and it is not waited for.
-    vanished = elsewhere(lambda: taken(name, ttl=0.4, renew=False))
+    vanished = elsewhere(lambda: taken(name, ttl=1.5, renew=False))
     turned.turn(-HOUR)
-    time.sleep(0.6)
+    time.sleep(1.7)
     locks["own"].force_release(name, fencing_token=vanished.fencing_token)
     with lock(name, using="own", wait=0) as later:
         assert later.fencing_token > vanished.fencing_token

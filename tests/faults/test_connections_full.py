@@ -81,7 +81,7 @@ def test_a_lease_is_renewed_when_it_ends_in_time(
 
 def test_a_lease_is_known_to_be_lost_when_it_does_not(served: Place, name: str) -> None:
     with loss_told() as told:
-        lease = taken(name, ttl=0.9)
+        lease = taken(name, ttl=1.5)
         with all_in_use():
             assert told.wait(15)
             time.sleep(0.1)

@@ -114,8 +114,8 @@ def test_a_lease_that_is_known_to_be_lost(
 def test_a_lease_whose_time_is_up(
     account: Account, write: Callable[..., object], nothing_sent: None
 ) -> None:
-    lease = lock("up", using="locmem", ttl=0.05, renew=False).acquire()
-    time.sleep(0.1)
+    lease = lock("up", using="locmem", ttl=0.5, renew=False).acquire()
+    time.sleep(0.55)
     with pytest.raises(LeaseLostError):
         write(account, lease)
 

@@ -94,7 +94,7 @@ def test_the_same_from_an_event_loop(
     clients: Any = clustered._aclients
 
     async def main() -> None:
-        assert isinstance(await clustered.atry_acquire(mine, 1.0), Grant)
+        assert isinstance(await clustered.atry_acquire(mine, LONG), Grant)
         cut_off(cluster)
         assert await clustered.arenew(mine)
         cut_off(cluster)
@@ -254,7 +254,7 @@ def took_over(sentinel: Sentinel, replica: Redis) -> bool:
 def answered(backend: RedisBackend, mine: Claim) -> bool:
     """Tell whether the lock could be had."""
     try:
-        backend.call("try_acquire", mine, 1.0)
+        backend.call("try_acquire", mine, LONG)
     except LockBackendError:
         return False
     return True

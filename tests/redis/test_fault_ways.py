@@ -49,7 +49,7 @@ def play(runner: Runner, body: Callable[[], Awaitable[None]]) -> None:
 
 async def granted(actor: Actor, backend: RedisBackend, mine: Claim) -> int:
     """Have an attempt succeed; return the token."""
-    answer = await actor.call(backend, "try_acquire", mine, 1.0)
+    answer = await actor.call(backend, "try_acquire", mine, LONG)
     return int(answer.fencing_token)
 
 
@@ -93,10 +93,10 @@ def test_the_answer_to_an_attempt_is_lost(
         backend = await through(actor, proxy, opened, **options)
         mine = claim(backend, name)
         fault = proxy.fault(short_owner(mine.owner))
-        answer = await actor.call(backend, "try_acquire", mine, 1.0)
+        answer = await actor.call(backend, "try_acquire", mine, LONG)
         assert isinstance(answer, Grant)
         await asyncio.to_thread(fault.wait)
-        assert await actor.call(backend, "try_acquire", mine, 1.0) == answer
+        assert await actor.call(backend, "try_acquire", mine, LONG) == answer
         info = await actor.call(backend, "inspect", name)
         assert info is not None
         assert info.fencing_token == answer.fencing_token

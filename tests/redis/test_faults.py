@@ -111,7 +111,7 @@ def test_scripts_are_sent_again_when_the_server_forgot_them(
         for _ in range(2):
             server.execute("SCRIPT", "FLUSH")
             mine = claim(backend, name)
-            assert isinstance(await backend.atry_acquire(mine, 1.0), Grant)
+            assert isinstance(await backend.atry_acquire(mine, LONG), Grant)
             server.execute("SCRIPT", "FLUSH")
             assert await backend.arenew(mine)
             server.execute("SCRIPT", "FLUSH")

@@ -148,7 +148,7 @@ def test_nothing_is_left_of_waiters(server: Redis, opened: Opener) -> None:
     granted(backend, mine)
     waiters = [claim(backend, "x") for _ in range(3)]
     for waiter in waiters:
-        backend.try_acquire(waiter, 1.0)
+        backend.try_acquire(waiter, 20.0)
     assert len(keys(server)) == 7  # the record, the index, the queue, who waits, and the process
     for waiter in waiters:
         backend.withdraw(waiter)
@@ -167,7 +167,7 @@ def test_a_queue_is_asked_for_only_where_one_may_be(
     for each in mine:
         granted(backend, each)
     for number in (3, 3, 7):
-        backend.try_acquire(claim(backend, f"n{number}"), 1.0)
+        backend.try_acquire(claim(backend, f"n{number}"), 20.0)
     before = calls(server)
     waiters = {info.name: info.waiters for info in backend.held()}
     asked = {name: count - before.get(name, 0) for name, count in calls(server).items()}
@@ -183,7 +183,7 @@ def test_dead_waiters_leave_nothing(server: Redis, opened: Opener) -> None:
     mine = claim(backend, "x", ttl=HOUR)
     granted(backend, mine)
     for _ in range(3):
-        backend.try_acquire(claim(backend, "x"), 1.0)
+        backend.try_acquire(claim(backend, "x"), 20.0)
     queue = keys_of("distlock:1", mine.key).queue.decode()
     assert 0 < int(server.execute("PTTL", queue)) <= 20_000
     for key in keys(server):

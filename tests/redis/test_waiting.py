@@ -29,7 +29,7 @@ def test_a_release_hands_over_to_the_first(
     mine, first, second = (claim(backend, name) for _ in range(3))
     before = granted(backend, mine)
     for waiter in (first, second):
-        answer = backend.try_acquire(waiter, 1.0)
+        answer = backend.try_acquire(waiter, LONG)
         assert isinstance(answer, Refusal)
         assert answer.queue
     assert backend.release(mine)
@@ -44,7 +44,7 @@ def test_a_release_hands_over_to_the_first(
     started = time.monotonic()
     assert backend.queue(first, LONG, LONG)
     assert time.monotonic() - started < LONG / 2
-    answer = backend.try_acquire(first, 1.0)
+    answer = backend.try_acquire(first, LONG)
     assert isinstance(answer, Grant)
     assert answer.fencing_token == info.fencing_token
     assert backend.release(first)
@@ -57,14 +57,14 @@ def test_what_is_not_claimed_goes_on_to_the_next(server: Redis, opened: Opener, 
     mine, dead, living = (claim(backend, name) for _ in range(3))
     granted(backend, mine)
     for waiter in (dead, living):
-        backend.try_acquire(waiter, 1.0)
+        backend.try_acquire(waiter, LONG)
     assert backend.release(mine)
     begun = time.monotonic()
-    while isinstance(answer := backend.try_acquire(living, 1.0), Refusal):
+    while isinstance(answer := backend.try_acquire(living, LONG), Refusal):
         assert time.monotonic() - begun < LONG / 2
         assert backend.queue(living, 1.0, LONG)
     # Who comes too late has lost his turn, and stands at the end again.
-    late = backend.try_acquire(dead, 1.0)
+    late = backend.try_acquire(dead, LONG)
     assert isinstance(late, Refusal)
     assert late.queue
     assert backend.release(living)
@@ -79,7 +79,7 @@ def test_a_waiter_that_gave_up_when_its_turn_came_passes_it_on(
     mine, first, second = (claim(backend, name) for _ in range(3))
     granted(backend, mine)
     for waiter in (first, second):
-        backend.try_acquire(waiter, 1.0)
+        backend.try_acquire(waiter, LONG)
     backend.release(mine)
     backend.withdraw(first)
     info = backend.inspect(name)
@@ -98,12 +98,12 @@ def test_the_first_is_next_when_a_holder_is_gone(
     before = granted(backend, mine)
     keys = keys_of("distlock:1", mine.key)
     for waiter in (dead, first, second):
-        backend.try_acquire(waiter, 1.0)
+        backend.try_acquire(waiter, LONG)
     presence = (keys.base + b"a:" + short_owner(dead.owner)).decode()
     server.execute("PEXPIRE", presence, "0")
     server.execute("PEXPIRE", keys.record.decode(), str(600_000))  # the retention: no ttl is left
     # The second asks first: it finds the lock free, and wakes the one before it.
-    assert isinstance(backend.try_acquire(second, 1.0), Refusal)
+    assert isinstance(backend.try_acquire(second, LONG), Refusal)
     info = backend.inspect(name)
     assert info is not None
     assert info.owner == first.owner
@@ -198,7 +198,7 @@ def test_an_attempt_that_comes_after_its_withdrawal_gets_nothing(
     backend = opened(server.url())
     mine, waiter = claim(backend, name), claim(backend, name)
     granted(backend, mine)
-    backend.try_acquire(waiter, 1.0)
+    backend.try_acquire(waiter, LONG)
     assert backend._scripted is not None
     attempt = backend._scripted.go_on(waiter, b"mailbox")
     backend.withdraw(waiter)
@@ -221,7 +221,7 @@ def test_the_lease_counts_from_before_the_wait(
     backend = opened(server.url())
     mine, waiter = claim(backend, name), claim(backend, name, ttl=10)
     granted(backend, mine)
-    backend.try_acquire(waiter, 1.0)
+    backend.try_acquire(waiter, LONG)
     asked = time.monotonic()
     timer = threading.Timer(0.5, backend.release, [mine])
     timer.start()

@@ -34,7 +34,7 @@ def test_a_slot_costs_what_an_exclusive_lock_costs(backend: ZooKeeperBackend, na
 
     backend._session.ask = ask  # type: ignore[method-assign]
     for mine in (claim(backend, name), limited(backend, name, 4)):
-        assert isinstance(backend.try_acquire(mine, 1.0), Grant)
+        assert isinstance(backend.try_acquire(mine, 20.0), Grant)
         assert backend.release(mine)
     assert asked == [2, 1, 2, 1]
 
@@ -95,7 +95,7 @@ def test_the_tokens_of_a_slot_rise(backend: ZooKeeperBackend, name: str) -> None
     waiter, late = limited(backend, name, 2), limited(backend, name, 2)
     tokens = []
     for each in holders:
-        answer = backend.try_acquire(each, 1.0)
+        answer = backend.try_acquire(each, 20.0)
         assert isinstance(answer, Grant)
         tokens.append(answer.fencing_token)
     for each in (waiter, late):
@@ -104,7 +104,7 @@ def test_the_tokens_of_a_slot_rise(backend: ZooKeeperBackend, name: str) -> None
         assert backend.release(each)
     found = {}
     for each in (late, waiter):
-        answer = backend.try_acquire(each, 1.0)
+        answer = backend.try_acquire(each, 20.0)
         assert isinstance(answer, Grant)
         found[answer.slot] = answer.fencing_token
     assert set(found) == {0, 1}

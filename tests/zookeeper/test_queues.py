@@ -66,19 +66,19 @@ def test_a_waiter_asks_for_five_things_at_most(
     for ahead in (1, 3):
         before = [claim(backend, f"{name}{ahead}") for _ in range(ahead)]
         for each in before:
-            backend.try_acquire(each, 1.0)
+            backend.try_acquire(each, LONG)
         mine = claim(backend, f"{name}{ahead}")
 
         def wait(before: Any = before, mine: Any = mine) -> None:
-            assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+            assert isinstance(backend.try_acquire(mine, LONG), Refusal)
             assert backend.queue(mine, 0.05, LONG)
             for _ in range(3):  # nothing was told, so nothing is asked
-                assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+                assert isinstance(backend.try_acquire(mine, LONG), Refusal)
             with tap(backend, "renew"):
                 for each in before:
                     backend.release(each)
             assert backend.queue(mine, 5.0, LONG)
-            assert isinstance(backend.try_acquire(mine, 1.0), Grant)
+            assert isinstance(backend.try_acquire(mine, LONG), Grant)
             backend.release(mine)
 
         kinds = requests_of(backend, wait)
@@ -161,7 +161,7 @@ def test_a_node_that_goes_between_being_seen_and_being_watched(
     backend = opened(server.address)
     holder, mine = claim(backend, name), claim(backend, name)
     granted(backend, holder)
-    assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+    assert isinstance(backend.try_acquire(mine, LONG), Refusal)
     backend.release(holder)
     watches = server.count("zk_watch_count")
     began = time.monotonic()
@@ -189,7 +189,7 @@ def test_a_wait_ends_in_time_though_it_is_woken_again_and_again(
     for _ in range(3):  # the fastest of them: the machine may be busy
         before = [claim(backend, name) for _ in range(6)]
         for each in before:
-            backend.try_acquire(each, 1.0)
+            backend.try_acquire(each, LONG)
         over = threading.Event()
 
         def leave(before: list[Claim], over: threading.Event) -> None:
@@ -303,9 +303,9 @@ def test_a_waiter_that_stopped_to_ask_is_passed_over(
     granted(backend, holder)
     backend.try_acquire(gone, 1.0)
     began = time.monotonic()
-    assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+    assert isinstance(backend.try_acquire(mine, LONG), Refusal)
     backend.release(holder)
-    while isinstance(backend.try_acquire(mine, 1.0), Refusal):
+    while isinstance(backend.try_acquire(mine, LONG), Refusal):
         assert time.monotonic() - began < 10.0
         backend.queue(mine, 1.0, None)
     assert time.monotonic() - began >= 1.0

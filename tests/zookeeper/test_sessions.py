@@ -197,7 +197,7 @@ def test_an_answer_that_is_read_when_its_session_has_ended_grants_nothing(
     mine, theirs = claim(backend, name), claim(other, name)
     if waits:
         granted(other, before := claim(other, name))
-        assert isinstance(backend.try_acquire(mine, 1.0), Refusal)
+        assert isinstance(backend.try_acquire(mine, LONG), Refusal)
         assert backend.queue(mine, 0.01, None)
         assert other.release(before)
         soon(lambda: backend._ready(entry_of(backend, mine)))  # its turn has come
@@ -214,7 +214,7 @@ def test_an_answer_that_is_read_when_its_session_has_ended_grants_nothing(
     assert isinstance(finished(backend, talk, requests), Refusal)
     assert granted(other, theirs) == token
     assert other.release(theirs)
-    assert isinstance(backend.try_acquire(mine, 1.0), Grant)
+    assert isinstance(backend.try_acquire(mine, LONG), Grant)
     assert backend.release(mine)
 
 
@@ -252,7 +252,7 @@ def test_a_lease_that_runs_out_while_it_is_renewed_is_not_renewed(
 ) -> None:
     """Believe the keeper that gave it up, not the answer that the node was there before."""
     backend = opened(server.address, prefix=name)
-    mine = claim(backend, name, ttl=0.3)
+    mine = claim(backend, name, ttl=1.5)
     granted(backend, mine)
     talk = backend._algorithm.renew([mine])
     answers = backend._session.ask(next(talk), 5.0)
@@ -284,11 +284,11 @@ def test_a_removed_node_is_a_lost_lease(server: ZooKeeper, opened: Opener, name:
     backend = opened(server.address, prefix=name)
     holder, waiter = claim(backend, name), claim(backend, name)
     granted(backend, holder)
-    backend.try_acquire(waiter, 1.0)
+    backend.try_acquire(waiter, LONG)
     for node in queue_of(backend, name):
         assert ask(backend, "Delete", f"{backend.facts.base}/{holder.key}/{node}", -1) is True
     assert not backend.renew(holder)
-    assert isinstance(backend.try_acquire(waiter, 1.0), Grant)
+    assert isinstance(backend.try_acquire(waiter, LONG), Grant)
     assert not backend.release(holder)
     assert backend.release(waiter)
 

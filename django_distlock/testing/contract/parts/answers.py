@@ -18,7 +18,7 @@ from ..base import ContractBase
 __all__ = ["Answers"]
 
 STILL = 1.3  # seconds; an attempt that may not wait has one for its answer
-SOON = 5.0  # seconds in which what could not be withdrawn at once is withdrawn
+SOON = 20.0  # seconds in which what could not be withdrawn at once is withdrawn
 
 
 class Answers(ContractBase):
@@ -81,7 +81,7 @@ class Answers(ContractBase):
         """
         a, b, backend = runner.actor(), runner.actor(), self.backend()
         name = runner.name()
-        with tap(backend, "release") as withdrawals:
+        with tap(backend, "release", of=name) as withdrawals:
             with (
                 failing(backend, "try_acquire"),
                 tap(backend, "try_acquire") as asked,

@@ -94,11 +94,12 @@ class Cleaning(ContractBase):
         # What others have left, which a store may remove by itself meanwhile.
         await self.clean_all(b)
         for number in range(5):
-            lease = await a.take(self.lock(runner.name(f"{number}"), ttl=self.short, renew=False))
+            name = runner.name(f"{number}")
             if number % 2:
-                await a.release(lease)
+                await a.release(await a.take(self.lock(name)))
             else:
-                await self.nobody_holds(b, lease.name, self.ends_within(self.short))
+                await a.take(self.lock(name, ttl=self.short, renew=False))
+                await self.nobody_holds(b, name, self.ends_within(self.short))
         first = await self.clean_all(b, dry_run=True, batch=2)
         second = await self.clean_all(b, dry_run=True)
         done = await self.clean_all(b)

@@ -80,10 +80,10 @@ class Flags(ContractBase):
         a, backend = runner.actor(), self.backend()
         name = runner.name()
         holder, early, late = self.claim(name), self.claim(name), self.claim(name)
-        assert isinstance(await a.call(backend, "try_acquire", holder, 1.0), Grant)
-        assert isinstance(await a.call(backend, "try_acquire", early, 1.0), Refusal)
+        assert isinstance(await a.call(backend, "try_acquire", holder, 20.0), Grant)
+        assert isinstance(await a.call(backend, "try_acquire", early, 20.0), Refusal)
         await a.call(backend, "release", holder)
-        assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Grant)
+        assert isinstance(await a.call(backend, "try_acquire", late, 20.0), Grant)
         await a.call(backend, "release", late)
         await a.call(backend, "release", early)
 
@@ -93,8 +93,8 @@ class Flags(ContractBase):
         a, backend = runner.actor(), self.backend()
         name = runner.name()
         holder, refused = self.claim(name), self.claim(name)
-        await a.call(backend, "try_acquire", holder, 1.0)
-        assert isinstance(await a.call(backend, "try_acquire", refused, 1.0), Refusal)
+        await a.call(backend, "try_acquire", holder, 20.0)
+        assert isinstance(await a.call(backend, "try_acquire", refused, 20.0), Refusal)
         assert await a.call(backend, "release", holder) is True
         assert await a.call(backend, "release", refused) is False
         assert await a.call(backend, "inspect", name) is None
@@ -105,8 +105,8 @@ class Flags(ContractBase):
         a, b, backend = runner.actor(), runner.actor(), self.backend()
         name = runner.name()
         holder, waiter = self.claim(name), self.claim(name)
-        await a.call(backend, "try_acquire", holder, 1.0)
-        await a.call(backend, "try_acquire", waiter, 1.0)
+        await a.call(backend, "try_acquire", holder, 20.0)
+        await a.call(backend, "try_acquire", waiter, 20.0)
         await b.call(backend, "release", holder)
         started = time.monotonic()
         await a.call(backend, "pause", waiter, 0.1)
@@ -119,8 +119,8 @@ class Flags(ContractBase):
         a, backend = runner.actor(), self.backend()
         name = runner.name()
         holder, waiter = self.claim(name), self.claim(name)
-        await a.call(backend, "try_acquire", holder, 1.0)
-        await a.call(backend, "try_acquire", waiter, 1.0)
+        await a.call(backend, "try_acquire", holder, 20.0)
+        await a.call(backend, "try_acquire", waiter, 20.0)
         info = await a.call(backend, "inspect", name)
         assert info.waiters is None
         for claim in (waiter, holder):

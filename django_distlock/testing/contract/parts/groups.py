@@ -161,9 +161,7 @@ class Groups(ContractBase):
                 for lease in await actor.take(self._group(*order), wait=20):
                     await actor.release(lease)
 
-        started = time.monotonic()
         await asyncio.gather(turns(actors[0], names), turns(actors[1], names[::-1]))
-        assert time.monotonic() - started < 15
 
     async def test_the_wait_is_for_all_of_them(self, runner: Runner) -> None:
         """Wait for all locks together no longer than asked for."""
@@ -173,15 +171,15 @@ class Groups(ContractBase):
         for _ in range(3):  # the fastest of them: the machine may be busy
             early, late = await b.take(self.lock(first)), await b.take(self.lock(second))
             started = time.monotonic()
-            waiting = a.begin(self._group(second, first), wait=0.7)
-            await asyncio.sleep(0.6)
+            waiting = a.begin(self._group(second, first), wait=2.2)
+            await asyncio.sleep(2)
             await b.release(early)
             assert await waiting is None
             taken = min(taken, time.monotonic() - started)
             await b.release(late)
-            if taken < 0.6 + 0.6:
+            if taken < 4:
                 break
-        assert 0.7 <= taken < 0.6 + 0.6  # 0.6 + 0.7 were a wait for each of them
+        assert 2.2 <= taken < 4  # 2 + 2.2 were a wait for each of them
 
     @applies_to_all
     async def test_a_name_given_twice(self, runner: Runner) -> None:

@@ -211,7 +211,7 @@ class Leftovers(ContractBase):
             lease = await a.take(lock)
             gate = Gate()
             where: dict[str, Any] = {place: gate}
-            with tap(self.backend(), "release", **where):
+            with tap(self.backend(), "release", of=name, **where):
                 freeing = asyncio.create_task(a.release(lease))
                 await until(gate.reached)
                 a.cancel()

@@ -134,10 +134,9 @@ class Limits(ContractBase):
         """Give the slot of a lease that ran out to another, and renew the others."""
         a, b, c = runner.actor(), runner.actor(), runner.actor()
         name = runner.name()
-        kept = await a.take(self.lock(name, limit=2, ttl=self.kept))
-        short = await b.take(self.lock(name, limit=2, ttl=self.brief, renew=False))
-        within = self.ends_within(self.brief) + 5
-        lease = await c.take(self.lock(name, limit=2), wait=within)
+        kept = await a.take(self.lock(name, limit=2))
+        short = await b.take(self.lock(name, limit=2, ttl=self.short, renew=False))
+        lease = await c.take(self.lock(name, limit=2), wait=self.waits_out(self.short))
         assert (lease.slot, short.lost) == (short.slot, True)
         self.newer(lease, than=short)
         with pytest.raises(LeaseLostError):

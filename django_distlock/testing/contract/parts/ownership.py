@@ -81,13 +81,13 @@ class Ownership(ContractBase):
         mine, stranger = self.claim(name), self.claim(name)
         for verb in ("release", "renew"):
             assert await a.call(backend, verb, stranger) is False
-        assert isinstance(await a.call(backend, "try_acquire", mine, 1.0), Grant)
+        assert isinstance(await a.call(backend, "try_acquire", mine, 20.0), Grant)
         for verb in ("release", "renew"):
             assert await a.call(backend, verb, stranger) is False
         for claims in ([], [stranger], [mine], [stranger, mine], [mine, stranger]):
             answers = [claim is mine for claim in claims]
             assert await a.call(backend, "renew_many", claims) == answers
-        assert isinstance(await a.call(backend, "try_acquire", stranger, 1.0), Refusal)
+        assert isinstance(await a.call(backend, "try_acquire", stranger, 20.0), Refusal)
         # Else a store with a queue would grant it what is released next.
         assert await a.call(backend, "release", stranger) is False
         assert await a.call(backend, "renew", mine) is True
@@ -100,12 +100,12 @@ class Ownership(ContractBase):
         a, backend = runner.actor(), self.backend()
         claims = [self.claim(runner.name(str(n)), ttl=20.0 + n % 3) for n in range(12)]
         for claim in claims:
-            assert isinstance(await a.call(backend, "try_acquire", claim, 1.0), Grant)
+            assert isinstance(await a.call(backend, "try_acquire", claim, 20.0), Grant)
         lost = claims[::5]
         for claim in lost:
             await a.call(backend, "release", claim)
         taken = self.claim(lost[0].name)
-        await a.call(backend, "try_acquire", taken, 1.0)
+        await a.call(backend, "try_acquire", taken, 20.0)
         answers = await a.call(backend, "renew_many", claims)
         assert answers == [claim not in lost for claim in claims]
         for claim in [taken, *claims]:
@@ -117,14 +117,14 @@ class Ownership(ContractBase):
         for taken in (False, True):
             name = runner.name(str(taken))
             late, next_one = self.claim(name, self.short), self.claim(name)
-            assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Grant)
+            assert isinstance(await a.call(backend, "try_acquire", late, 20.0), Grant)
             await self.nobody_holds(a, name, within=self.ends_within(self.short))
             if taken:
-                assert isinstance(await a.call(backend, "try_acquire", next_one, 1.0), Grant)
+                assert isinstance(await a.call(backend, "try_acquire", next_one, 20.0), Grant)
             for verb in ("renew", "release"):
                 assert await a.call(backend, verb, late) is False
             if taken:
-                assert isinstance(await a.call(backend, "try_acquire", late, 1.0), Refusal)
+                assert isinstance(await a.call(backend, "try_acquire", late, 20.0), Refusal)
                 assert await a.call(backend, "release", next_one) is True
 
     async def test_a_late_holder_learns_of_it(self, runner: Runner) -> None:
@@ -165,19 +165,19 @@ class Ownership(ContractBase):
         a, backend = runner.actor(), self.backend()
         name = runner.name()
         claim, other = self.claim(name), self.claim(name)
-        first = await a.call(backend, "try_acquire", claim, 1.0)
+        first = await a.call(backend, "try_acquire", claim, 20.0)
         before = await a.call(backend, "inspect", name)
         await asyncio.sleep(0.05)
-        again = await a.call(backend, "try_acquire", claim, 1.0)
+        again = await a.call(backend, "try_acquire", claim, 20.0)
         assert self.token(first) == self.token(again)
         after = await a.call(backend, "inspect", name)
         if before.acquired_at is not None:
             assert abs(after.acquired_at - before.acquired_at) < timedelta(milliseconds=10)
         if after.expires_at is not None:
             assert after.expires_at > before.expires_at  # the ttl starts again
-        assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Refusal)
+        assert isinstance(await a.call(backend, "try_acquire", other, 20.0), Refusal)
         assert await a.call(backend, "release", claim) is True
-        assert isinstance(await a.call(backend, "try_acquire", other, 1.0), Grant)
+        assert isinstance(await a.call(backend, "try_acquire", other, 20.0), Grant)
         assert await a.call(backend, "release", other) is True
 
     async def test_a_lease_may_be_released_by_another_actor(self, runner: Runner) -> None:
@@ -235,9 +235,9 @@ class Ownership(ContractBase):
 
         def change_hands() -> None:
             assert backend.release(seen)
-            assert isinstance(backend.try_acquire(newer, 1.0), Grant)
+            assert isinstance(backend.try_acquire(newer, 20.0), Grant)
 
-        await a.call(backend, "try_acquire", seen, 1.0)
+        await a.call(backend, "try_acquire", seen, 20.0)
         with tap(backend, "inspect", after=change_hands), pytest.raises(LockNotHeldError):
             await a.force(backend, name)
         assert await a.call(backend, "renew", newer) is True

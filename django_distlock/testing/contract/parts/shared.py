@@ -87,19 +87,20 @@ class Shared(ContractBase):
         a, b, c = runner.actor(), runner.actor(), runner.actor()
         name = runner.name()
         shared = self.lock(name, shared=True)
-        kept = await a.take(self.lock(name, shared=True, ttl=self.kept))
-        short = await b.take(self.lock(name, shared=True, ttl=self.brief, renew=False))
+        kept, other = await a.take(shared), await b.take(shared)
         if self.has("shows_holders"):
             held = await c.held(self.backend(), name)
             assert [info.shared for info in held] == [True, True]
             tokens = {info.fencing_token for info in held}
-            assert tokens == {self.token(kept), self.token(short)}
+            assert tokens == {self.token(kept), self.token(other)}
             assert len({info.owner for info in held}) == 2
+        await b.release(other)
+        short = await b.take(self.lock(name, shared=True, ttl=self.short, renew=False))
 
         async def alone() -> bool:
             return len(await c.call(self.backend(), "holders", name)) == 1
 
-        await eventually(alone, self.ends_within(self.brief) + 5)
+        await eventually(alone, self.ends_within(self.short) + self.settles)
         assert short.lost
         with pytest.raises(LeaseLostError):
             await b.release(short)

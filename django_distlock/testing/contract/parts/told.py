@@ -64,7 +64,7 @@ class Told(ContractBase):
     async def test_a_renewal_starts_the_ttl_anew(self, runner: Runner) -> None:
         """Count the ttl from now on, the same or another one, here and in the store."""
         a, b = runner.actor(), runner.actor()
-        lock = self.lock(runner.name(), ttl=2, renew=False)
+        lock = self.lock(runner.name(), ttl=5, renew=False)
         lease = await a.take(lock)
         await a.renew(lease, 15)
         assert 10 < lease.remaining() < 15

@@ -110,7 +110,7 @@ class Visible(ContractBase):
         leases = {}
         for number in range(30):
             name = runner.name(str(number))
-            leases[name] = await a.take(self.lock(name, renew=False))
+            leases[name] = await a.take(self.lock(name, ttl=120, renew=False))
         assert await self._names(b, self.backend(), runner.prefix) == sorted(leases)
         for name in [runner.name(str(number)) for number in range(0, 30, 2)]:
             await a.release(leases.pop(name))
@@ -176,7 +176,7 @@ class Visible(ContractBase):
         name = runner.name()
         mine, first, second = (self.claim(name) for _ in range(3))
         for claim, waiters in ((mine, 0), (first, 1), (second, 2), (second, 2)):
-            await a.call(backend, "try_acquire", claim, 1.0)
+            await a.call(backend, "try_acquire", claim, 20.0)
             (info,) = await a.held(backend, name)
             assert info.waiters == waiters
         for claim in (first, second, mine):
