@@ -31,6 +31,7 @@ VARIANTS = (
     "tests/contract/test_etcd_newer.py",
     "tests/contract/test_flags.py::TestHiding",
     "tests/contract/test_isolation.py",
+    "tests/contract/test_late.py",
     "tests/contract/test_mysql.py::TestAdvisory",
     "tests/contract/test_mysql.py::TestPortable",
     "tests/contract/test_mysql.py::TestRow",
@@ -38,7 +39,7 @@ VARIANTS = (
     "tests/contract/test_redlock.py::TestRedlockOfThree",
     "tests/contract/test_zookeeper.py::TestZooKeeperCluster",
 )
-"""The contract again where one part of a store differs."""
+"""The contract again where one part of a store differs, or of the machine."""
 
 LONG = (
     *VARIANTS,
