@@ -381,8 +381,9 @@ def lock(
 ) -> Lock:
     """Return a lock, to be used by ``with``, ``async with``, as a decorator, or by ``acquire()``.
 
-    - ``name``: any non-empty str. As a decorator a template over the call's arguments, such as
-      ``"invoice:{invoice.pk}"``, or a callable that is given the arguments and returns the name.
+    - ``name``: any str of 1 to 10,000 characters. As a decorator a template over the call's
+      arguments, such as ``"invoice:{invoice.pk}"``, or a callable that is given the arguments and
+      returns the name.
     - ``using``: the alias in DISTLOCKS.
     - ``ttl``: seconds (from 0.01) or timedelta that the lock outlives a crashed holder.
     - ``wait``: seconds or timedelta to wait for it; 0 tries once, None waits without limit.
@@ -399,7 +400,7 @@ def lock(
       ``"raise"``, ``"skip"`` (return ``default``), or a callable that is given the
       LockNotAcquiredError and the call's arguments, and whose result is returned.
     - ``cancel_on_lost``: cancel the body of ``async with`` when the lease is lost.
-    - ``metadata``: a dict that JSON can hold, shown beside the holder.
+    - ``metadata``: a dict that JSON can hold in 10,000 characters, shown beside the holder.
     - ``label``: what metrics call the lock, such as ``"invoice:{pk}"``; one of a few, so never with
       the id in it. Left out it is the template of a decorator, and nothing for a name given as it
       is.

@@ -32,8 +32,9 @@ from .durations import MAX_TTL, UNSET, Duration, Unset, Wait, check_ttl
 from .flow import Attempt, Flow, Granted
 from .hold import Hold, State
 from .holder import this_note
+from .names import LONGEST
 from .registry import find, mark, of_same_flow, party
-from .values import Claim, Grant, HolderInfo, Refusal
+from .values import Claim, Grant, HolderInfo, Refusal, encode
 from .watchdog import abandon, watchdog
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ class Acquisition:
     def _note(self, name: str, ttl: float) -> str:
         lock = self._lock
         try:
+            if lock.metadata and (size := len(encode(dict(lock.metadata)))) > LONGEST:
+                raise ValueError(f"this would take {size:,}")
             return this_note(
                 lock.metadata,
                 show_caller=self.backend.conf.show_caller,
@@ -180,7 +183,9 @@ class Acquisition:
             )
         except (TypeError, ValueError) as error:
             raise InvalidLockError(
-                f"metadata is a dict that JSON can hold: {error}", name=name, alias=lock.using
+                f"metadata is a dict that JSON can hold in {LONGEST:,} characters: {error}",
+                name=name,
+                alias=lock.using,
             ) from error
 
     # -- by one plain call -------------------------------------------------------------------------

@@ -27,6 +27,8 @@ Place = tuple[str, int, str]
 
 NOWHERE: Final[Place] = ("", 0, "")
 
+LONGEST_WORD = 500  # characters of a name that the program gives a thread, a task, a user
+
 _HERE = str(Path(__file__).parents[1]) + os.sep
 _LOOPS = tuple(os.sep.join(("", package, "")) for package in ("asyncio", "asgiref"))
 _HOST = socket.gethostname()
@@ -133,6 +135,7 @@ def this_note(
 def _holder(pid: int, thread: str, task: str, view: str, user: str, place: Place) -> Holder:
     file, line, function = place
     site = f"{file}:{line} {function}" if file else ""
+    thread, task, view, user = (word[:LONGEST_WORD] for word in (thread, task, view, user))
     return Holder(_HOST, pid, thread, task, site, view, user)
 
 

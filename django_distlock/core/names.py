@@ -11,15 +11,18 @@ from typing import Any
 
 from ..exceptions import InvalidLockError
 
-__all__ = ["check_label", "check_name", "key_of", "label_of", "readable", "unreadable"]
+__all__ = ["LONGEST", "check_label", "check_name", "key_of", "label_of", "readable", "unreadable"]
 
+# Characters of a name. Each store holds it, with what is stored beside it, in one request of the
+# least size that is usual: ZooKeeper ends the connection of a client whose request is longer.
+LONGEST = 10_000
 LONGEST_LABEL = 200
 
 
 def check_name(name: Any, alias: str | None = None) -> str:
     """Return ``name`` when it can name a lock.
 
-    Any non-empty ``str`` can: long ones, slashes, spaces, NUL, emoji, lone surrogates.
+    Any ``str`` of 1 to 10,000 characters can: slashes, spaces, NUL, emoji, lone surrogates.
     Raises InvalidLockError otherwise.
     """
     if not isinstance(name, str):
@@ -30,6 +33,13 @@ def check_name(name: Any, alias: str | None = None) -> str:
         )
     if not name:
         raise InvalidLockError("A lock name must not be empty", name=name, alias=alias)
+    if len(name) > LONGEST:
+        raise InvalidLockError(
+            f"A lock name has at most {LONGEST:,} characters; this one has {len(name):,}. Name the "
+            "lock by an id, or by a digest of the text",
+            name=name,
+            alias=alias,
+        )
     return name
 
 

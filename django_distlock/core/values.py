@@ -86,7 +86,7 @@ class HolderInfo:
         note |= {"metadata": dict(self.metadata), "ttl": self.ttl, "min_hold": self.min_hold}
         note |= {"shared": self.shared, "limit": self.limit}
         note = {k: v for k, v in note.items() if v}
-        return _encode(note if self.renewed else {**note, "renewed": False})
+        return encode(note if self.renewed else {**note, "renewed": False})
 
     @classmethod
     def loads(cls, text: str | None) -> HolderInfo:
@@ -148,7 +148,7 @@ def _seconds(given: object) -> float | None:
     return given
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
 _WORDS = ("host", "thread", "task", "site", "view", "user")
 """The words of the holder info, in the order of the holder's."""

@@ -17,7 +17,7 @@ from django_distlock import LockBackendError, lock
 from django_distlock.backends import row as module
 from django_distlock.backends.row import RowBackend
 from django_distlock.backends.row.session import LockSession
-from django_distlock.core.values import Claim, Grant, Refusal
+from django_distlock.core.values import Claim, Grant, HolderInfo, Refusal
 from tests.backends.rowlocks import on_servers, row, row_alias, taken, waits
 from tests.backends.tools import LIMIT, SERVERS, Elsewhere, soon
 
@@ -253,10 +253,12 @@ def test_a_row_that_another_is_just_making_is_held(store: str, name: str) -> Non
 @on_servers
 def test_a_holder_with_much_to_tell(store: str, name: str) -> None:
     """More than the socket takes at once."""
-    alias = f"row-{store}"
-    lease = taken(name, alias, metadata={"why": "x" * 3_000_000})
-    assert len(str(row(alias).inspect(name))) > 3_000_000
-    lease.release()
+    backend = row(f"row-{store}")
+    note = HolderInfo(metadata={"why": "x" * 3_000_000}).dumps()
+    mine = Claim(name, backend.key(name), "1" * 32, 20.0, note)
+    assert isinstance(backend.try_acquire(mine, LIMIT), Grant)
+    assert len(str(backend.inspect(name))) > 3_000_000
+    assert backend.release(mine)
 
 
 class Blind(asyncio.SelectorEventLoop):

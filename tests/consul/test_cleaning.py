@@ -88,23 +88,6 @@ def test_an_owner_that_asks_late_keeps_its_token(opened: Opener, server: Consul)
     assert backend.release(late)
 
 
-def test_a_name_too_long_for_a_key_is_shortened_for_people(opened: Opener, server: Consul) -> None:
-    """Lock it as any other; it does not fit even when it is packed."""
-    import random
-
-    backend = opened(server.url)
-    noise = random.Random(1)
-    name = "".join(chr(noise.randrange(0x4E00, 0x9FFF)) for _ in range(300_000))
-    one = claim(backend, name)
-    granted(backend, one)
-    info = backend.inspect(name)
-    assert info is not None
-    assert len(info.name) < len(name)
-    assert name.startswith(info.name)
-    assert backend.renew(one)
-    assert backend.release(one)
-
-
 def test_the_command(name: str) -> None:
     with lock(name, using="consul"):
         out = StringIO()

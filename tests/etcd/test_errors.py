@@ -61,6 +61,7 @@ FORMS = (older, newer, older_line, newer_line)
         (14, "etcdserver: request timed out", True, False),
         (8, "etcdserver: too many requests", True, False),
         (8, "etcdserver: mvcc: database space exceeded", False, False),
+        (8, "grpc: received message larger than max (3 vs. 2)", False, False),
         (13, "etcdserver: server stopped", True, False),
         (2, "transport is closing", True, False),
         (2, "context deadline exceeded", False, False),

@@ -91,6 +91,23 @@ def test_the_note_of_a_place_does_not_keep_metadata() -> None:
     assert len({note.holder for note in notes}) == 1
 
 
+def test_long_names_of_threads_and_tasks_are_cut() -> None:
+    # Else they could be more than a store takes, and it is no fault of the lock's.
+    notes: list[str] = []
+    thread = threading.Thread(target=lambda: notes.append(this_note(None)), name="t" * 10**6)
+    thread.start()
+    thread.join()
+    assert HolderInfo.loads(notes[0]).holder.thread == "t" * 500
+
+    async def main() -> str:
+        return this_note({"a": 1})
+
+    async def named() -> str:
+        return await asyncio.create_task(main(), name="n" * 10**6)
+
+    assert HolderInfo.loads(asyncio.run(named())).holder.task == "n" * 500
+
+
 # -- who is told by a decorator --------------------------------------------------------------------
 
 ADA = Caller(place_of(holder_of), "shop:pay", "ada")

@@ -47,6 +47,11 @@ def test_the_empty_name_is_refused() -> None:
     assert caught.value.alias == "shop"
 
 
+def test_a_name_of_more_than_ten_thousand_characters_is_refused() -> None:
+    with pytest.raises(InvalidLockError, match="at most 10,000 characters; this one has 10,001"):
+        check_name("a" * 10_001, "shop")
+
+
 @given(ANY_TEXT)
 @example("\ud83d\udd12")
 @example("\\u0041")

@@ -40,6 +40,8 @@ def test_of_zookeeper(error: Exception, word: str) -> None:
         (etcd.EtcdError("no token", etcd.UNAUTHENTICATED), "USER and PASSWORD"),
         (etcd.EtcdError("permission denied", 7), "Grant the user"),
         (etcd.EtcdError("mvcc: database space exceeded", etcd.EXHAUSTED), "compact"),
+        (etcd.EtcdError("grpc: received message larger than max", etcd.EXHAUSTED), "fewer at once"),
+        (etcd.EtcdError("etcdserver: request is too large", 3), "fewer at once"),
         (etcd.EtcdError("members of different clusters"), "one cluster"),
         (etcd.EtcdError("status 404: not found"), "3.4 or newer"),
         (etcd.EtcdError("no leader", etcd.UNAVAILABLE), "endpoint status"),
@@ -82,7 +84,7 @@ def test_what_etcd_answers_as_an_error(status: int, body: bytes, text: str, code
         (ConsulError(500, "No cluster leader"), "list-peers"),
         (ConsulError(400, "Invalid Session TTL"), "SESSION_TTL_MIN"),
         (ConsulError(400, "Missing check 'x' registration"), "SERVICE_CHECKS"),
-        (ConsulError(413, "Value is too large"), "512 KB"),
+        (ConsulError(413, "Value is too large"), "fewer at once"),
         (ConsulError(400, "anything else"), "its log"),
     ],
 )

@@ -42,5 +42,5 @@ def remedy(error: Exception, where: str) -> str:
     if "missing node" in said:
         return "Look at OPTIONS['NODE']: the name of a node of the catalog, see consul members"
     if error.status == 413 or "too large" in said:
-        return "Make the lock's name or its metadata shorter: a key of Consul takes 512 KB"
+        return "Make the names or the metadata shorter, or lock fewer at once: it was too much"
     return f"Look at {where} and its log"

@@ -32,7 +32,6 @@ __all__ = [
 
 PROTOCOL: Final = "1"
 """Stands in the keys, so that two releases of the app can run side by side."""
-MOST: Final = 350_000  # bytes of a record; in base64 they have to fit into a request of 512 KB
 LONG: Final = 10_000  # from so many bytes on a record is packed
 PACKED: Final = b"\0z"
 
@@ -113,12 +112,7 @@ class ConsulRecord:
         raw = (head + times + _words(self.name, self.note)).encode("ascii")
         if len(raw) < LONG:
             return raw
-        packed = PACKED + zlib.compress(raw, 1)
-        if len(packed) <= MOST:
-            return packed
-        # More than a key of Consul holds, and for people only.
-        words = _words(self.name[:20_000], "")
-        return PACKED + zlib.compress((head + times + words).encode("ascii"), 1)
+        return PACKED + zlib.compress(raw, 1)
 
     @classmethod
     def loads(cls, raw: bytes | None) -> ConsulRecord | None:

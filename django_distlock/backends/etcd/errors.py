@@ -40,7 +40,7 @@ class EtcdError(Exception):
         A leader is being elected, a member is being stopped, or there is too much.
         """
         if self.code in (UNAVAILABLE, EXHAUSTED):
-            return "space exceeded" not in str(self)
+            return not any(word in str(self) for word in ("space exceeded", "larger than max"))
         stops = any(word in str(self) for word in _STOPS)
         return self.code == CANCELLED or (self.code in (UNKNOWN, INTERNAL) and stops)
 
@@ -95,6 +95,8 @@ def remedy(error: Exception, where: str) -> str:
             )
         if "space exceeded" in said:
             return f"The database of {where} is full: compact and defragment it, disarm its alarm"
+        if "larger than max" in said or "too large" in said:
+            return "Make the names or the metadata shorter, or lock fewer at once: it was too much"
         if "different clusters" in said:
             return "Name the members of one cluster in LOCATION"
         if "status 404" in said:

@@ -16,7 +16,7 @@ from ..base import ContractBase, applies_to_all
 __all__ = ["Inputs"]
 
 NAN, INF = float("nan"), float("inf")
-NAMES: tuple[Any, ...] = ("", None, 5, b"a", object(), ["a"], True)
+NAMES: tuple[Any, ...] = ("", None, 5, b"a", object(), ["a"], True, "x" * 10_001)
 NO_NUMBERS: tuple[Any, ...] = (True, False, "5", "", b"5", Decimal(5), [], {}, object(), 1j)
 TOO_MUCH = (NAN, INF, -INF, 10**400)
 TTLS: tuple[Any, ...] = (
@@ -53,8 +53,9 @@ class Inputs(ContractBase):
                     await a.acquire(lock_all(self.lock(good)), wait=wait)
             with pytest.raises(InvalidLockError) as refused:
                 await a.acquire(self.lock(good, ttl=backend.longest_ttl * 1.01), wait=0)
-            with pytest.raises(InvalidLockError):
-                await a.acquire(self.lock(good, metadata={"no": object()}), wait=0)
+            for metadata in ({"no": object()}, {"long": "x" * 10_000}):
+                with pytest.raises(InvalidLockError, match="metadata"):
+                    await a.acquire(self.lock(good, metadata=metadata), wait=0)
             with pytest.raises(InvalidLockError):
                 await a.acquire(lock(lambda: good, using=self.alias), wait=0)
             for name in NAMES:
