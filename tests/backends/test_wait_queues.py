@@ -109,7 +109,7 @@ def test_who_came_through_the_wait_queue_wakes_exactly_the_next(alias: str, name
 
 def test_who_gives_up_leaves_its_local_queues_place_to_the_next(alias: str, name: str) -> None:
     first = taken(name, alias)
-    brief = [Elsewhere(lambda: lock(name, using=alias).acquire(wait=0.3)) for _ in range(3)]
+    brief = [Elsewhere(lambda: lock(name, using=alias).acquire(wait=2)) for _ in range(3)]
     for thread in brief:
         thread.start()
     eventually(lambda: in_local_queue(alias) == 3)
