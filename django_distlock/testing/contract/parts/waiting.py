@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -16,7 +17,8 @@ from .... import lock as lock_of
 from ....backends.base import BaseLockBackend
 from ....core.flow import MIN_ATTEMPT_TIMEOUT, QUEUE_LIMIT, Flow, Granted, Wait, acquire
 from ....core.values import Grant
-from ...runners import Actor, Runner, is_late, until
+from ....exceptions import StoreConflictError
+from ...runners import Actor, Runner, ask_again, is_late, until
 from ...taps import tap
 from ..base import ContractBase, needs
 
@@ -162,6 +164,28 @@ class Waiting(ContractBase):
         await holder.release(lease)
         await asyncio.gather(*turns)
         assert served == waiters
+
+    @needs("notifies")
+    async def test_no_wake_up_is_lost(self, runner: Runner) -> None:
+        """Serve who waits though others come and give up, where none looks by itself meanwhile."""
+        lock = self.lock(runner.name(), ttl=3 * LONG)
+
+        async def patient(actor: Actor) -> None:
+            for _ in range(8):
+                await actor.release(await actor.take(lock, wait=LONG))
+
+        async def hasty(actor: Actor, number: int) -> None:
+            for turn in range(12):
+                attempt = partial(actor.acquire, lock, wait=0.01 * (1 + (3 * turn + number) % 5))
+                with suppress(StoreConflictError):  # until the wait was over
+                    if (lease := await ask_again(attempt, time.monotonic() + LONG)) is not None:
+                        await actor.release(lease)
+
+        with mock.patch.object(self.backend(), "queue_limit", 3 * LONG):
+            await asyncio.gather(
+                *(patient(runner.actor()) for _ in range(3)),
+                *(hasty(runner.actor(), number) for number in range(3)),
+            )
 
     @needs("notifies")
     async def test_waiters_are_no_herd(self, runner: Runner) -> None:
