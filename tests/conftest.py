@@ -29,7 +29,7 @@ from tests import (
 from tests.grouping import group_of, is_of_mysql
 from tests.ordering import long_ones_first
 from tests.servers import DATABASES, DatabaseServer, Redis, chosen, missing
-from tests.tiers import TIERS, in_tier, is_whole
+from tests.tiers import TIERS, in_tier, lacks
 
 if find_spec("xdist"):
     from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
@@ -121,10 +121,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out, in the short tier, what has long tests only: each process collects for itself."""
+    """Leave out what has no test of the tier that is run: each process collects for itself."""
     path = collection_path.relative_to(config.rootpath).as_posix()
-    whole = is_whole(f"{path}/" if collection_path.is_dir() else path)
-    return True if whole and config.getoption("tier") == "short" else None
+    without = lacks(f"{path}/" if collection_path.is_dir() else path, config.getoption("tier"))
+    return True if without else None
 
 
 def pytest_collection_finish() -> None:

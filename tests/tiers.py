@@ -12,7 +12,7 @@ import zlib
 
 from tests.grouping import is_of_mysql, parameters_of
 
-__all__ = ["TIERS", "VARIANTS", "in_tier", "is_long", "is_of_the_other_mode", "is_whole"]
+__all__ = ["TIERS", "VARIANTS", "in_tier", "is_long", "is_of_the_other_mode", "lacks"]
 
 TIERS = ("short", "long", "all")
 
@@ -113,6 +113,8 @@ AT_EVERY_MOMENT = "::test_an_interruption_at_every_moment["
 """A test of the contract that interrupts hundreds of blocks; others interrupt at random ones."""
 IN_PROCESSES = re.compile(r"_(killed|(?<!of_this_)process|processes)[_\[]")
 """Tests of the contract that start processes, which is what takes their time."""
+UNIT = "tests/unit/test_"
+"""Tests that have no store, of which only those are long that are named above."""
 COMMANDS = ("tests/backends/test_cleanlocks.py", "tests/commands/")
 """Tests of commands, which ask the backends and no database."""
 
@@ -128,12 +130,15 @@ def is_long(nodeid: str) -> bool:
     if nodeid.startswith("tests/contract/") and IN_PROCESSES.search(nodeid):
         again = words == ["async"]
     again = again or AT_EVERY_MOMENT in nodeid or is_of_mysql(nodeid)
+    again = again and not nodeid.startswith(UNIT)
     return again or nodeid.startswith(LONG)
 
 
-def is_whole(path: str) -> bool:
-    """Tell whether all tests of a file, or of a folder with its last slash, are long."""
-    return path.startswith(LONG)
+def lacks(path: str, tier: str) -> bool:
+    """Tell whether a file, or a folder with its last slash, is known to have no test of a tier."""
+    if tier == "long":
+        return path.startswith(UNIT) and not any(entry.startswith(path) for entry in LONG)
+    return tier == "short" and path.startswith(LONG)
 
 
 def is_of_the_other_mode(nodeid: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import LONG, VARIANTS, in_tier, is_long
+from tests.tiers import LONG, VARIANTS, in_tier, is_long, lacks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +24,17 @@ def test_what_is_long_is_there(entry: str) -> None:
 def test_short_and_long() -> None:
     assert is_long("tests/docs/test_words.py::test_it")
     assert not is_long("tests/unit/test_tiers.py::test_it")
+    assert not is_long("tests/unit/test_tiers.py::test_it[mysql]")
+
+
+def test_files_without_a_test_of_a_tier_are_left_out() -> None:
+    assert lacks("tests/unit/test_tiers.py", "long")
+    assert not lacks("tests/unit/test_threads.py", "long")
+    assert not lacks("tests/unit/", "long")
+    assert not lacks("tests/redis/test_waiting.py", "long")
+    assert lacks("tests/docs/", "short")
+    assert not lacks("tests/unit/test_tiers.py", "short")
+    assert not lacks("tests/docs/", "all")
 
 
 def test_what_is_tested_again_is_long() -> None:
