@@ -90,14 +90,14 @@ class Told(ContractBase):
         """Say no more of a lease that was released: neither renew it nor call it lost."""
         a = runner.actor()
         name = runner.name()
-        lock = self.lock(name, ttl=0.3)
+        lock = self.lock(name, ttl=self.kept)
         told: list[Lease] = []
         with _losses(name) as heard:
             lease = await a.take(lock)
             lease.on_lost(told.append)
             await a.release(lease)
             with tap(self.backend(), "renew") as one, tap(self.backend(), "renew_many") as many:
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(self.kept / 2)  # the first renewal would be at a third
         assert (one.begun, many.begun, heard, told) == (0, 0, [], [])
 
     async def test_a_release_during_a_renewal(self, runner: Runner) -> None:
