@@ -19,7 +19,22 @@ from tests.conftest import SERVERS
 from tests.contract.connections import sockets_in_use
 from tests.servers import DatabaseServer
 
-__all__ = ["AdvisoryOnServer", "OnServer", "RowOnServer"]
+__all__ = ["AdvisoryOnServer", "OnServer", "RowOnServer", "wait_for_a_row"]
+
+
+def wait_for_a_row(server: DatabaseServer) -> int:
+    """Return how many stand in the queue of a row, where they come as their statements begin.
+
+    A statement that was sent first may be begun later, on a busy machine.
+    """
+    waiting = {
+        "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+        # INNODB_TRX is read from a cache that each look within 0.1 s keeps as it is.
+        "mariadb": "SELECT count(*) FROM information_schema.processlist "
+        "WHERE state = 'Statistics' AND info LIKE 'SET STATEMENT%FOR UPDATE'",
+        "mysql": "SELECT count(*) FROM performance_schema.data_lock_waits",
+    }
+    return int(server.execute(waiting[server.name]))
 
 
 class OnServer(LockBackendContract):
@@ -94,15 +109,7 @@ class RowOnServer(OnSessions):
     """Rows locked by FOR UPDATE, on a database server of this run."""
 
     def queued(self, waiters: int) -> bool:
-        # A statement that was sent first may be begun later, on a busy machine.
-        waiting = {
-            "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
-            # INNODB_TRX is read from a cache that each look within 0.1 s keeps as it is.
-            "mariadb": "SELECT count(*) FROM information_schema.processlist "
-            "WHERE state = 'Statistics' AND info LIKE 'SET STATEMENT%FOR UPDATE'",
-            "mysql": "SELECT count(*) FROM performance_schema.data_lock_waits",
-        }
-        return int(self.server.execute(waiting[self.server.name])) >= waiters
+        return wait_for_a_row(self.server) >= waiters
 
 
 class AdvisoryOnServer(OnSessions):

@@ -11,8 +11,8 @@ from django.db import connections, transaction
 from django_distlock.testing.contract.parts import Exclusion, Fencing, Waiting
 from tests.conftest import SERVERS
 from tests.contract.connections import sockets_in_use
-from tests.contract.on_servers import RowOnServer
-from tests.servers import chosen
+from tests.contract.on_servers import RowOnServer, wait_for_a_row
+from tests.servers import DatabaseServer, chosen
 
 ASKED = {
     "postgresql": "SHOW transaction_isolation",
@@ -23,8 +23,13 @@ ASKED = {
 class AtLevel(Exclusion, Fencing, Waiting):
     """The core of the suite, at an isolation level: alias "<store> <level>", after a technique."""
 
+    @property
+    def server(self) -> DatabaseServer:
+        """The server of the alias."""
+        return SERVERS[self.database().split()[0]]
+
     def open_connections(self) -> int:
-        return sockets_in_use(self.backend(), SERVERS[self.database().split()[0]].port)
+        return sockets_in_use(self.backend(), self.server.port)
 
     def database(self) -> str:
         """Return the alias of DATABASES."""
@@ -49,6 +54,9 @@ class RowAtLevel(AtLevel):
     """Rows locked by FOR UPDATE: a grant may need a new session."""
 
     least = RowOnServer.least
+
+    def queued(self, waiters: int) -> bool:
+        return wait_for_a_row(self.server) >= waiters
 
 
 if "postgresql" in chosen():
