@@ -114,7 +114,7 @@ AT_EVERY_MOMENT = "::test_an_interruption_at_every_moment["
 IN_PROCESSES = re.compile(r"_(killed|(?<!of_this_)process|processes)[_\[]")
 """Tests of the contract that start processes, which is what takes their time."""
 UNIT = "tests/unit/test_"
-"""Tests that have no store, of which only those are long that are named above."""
+"""Tests without a store; only those that are named above are long."""
 COMMANDS = ("tests/backends/test_cleanlocks.py", "tests/commands/")
 """Tests of commands, which ask the backends and no database."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 __all__ = [
+    "SIZE_REMEDY",
     "TLS_FILES",
     "file_name",
     "mapping",
@@ -107,6 +108,12 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 TLS_FILES: Final = ("CA_FILE", "CERT_FILE", "KEY_FILE")
+
+
+SIZE_REMEDY: Final = (
+    "Make the names or the metadata shorter, or lock fewer at once: it was too much"
+)
+"""What to do where a request is larger than a store takes."""
 
 
 def tls_remedy(where: str, options: str = "CA_FILE, CERT_FILE and KEY_FILE in OPTIONS") -> str:

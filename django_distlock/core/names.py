@@ -13,8 +13,8 @@ from ..exceptions import InvalidLockError
 
 __all__ = ["LONGEST", "check_label", "check_name", "key_of", "label_of", "readable", "unreadable"]
 
-# Characters of a name. Each store holds it, with what is stored beside it, in one request of the
-# least size that is usual: ZooKeeper ends the connection of a client whose request is longer.
+# Characters of a name, and of metadata as JSON. Each store holds both in one request of the least
+# size that is usual: ZooKeeper ends the connection of a client whose request is longer.
 LONGEST = 10_000
 LONGEST_LABEL = 200
 

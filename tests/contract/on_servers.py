@@ -23,7 +23,7 @@ __all__ = ["AdvisoryOnServer", "OnServer", "RowOnServer", "wait_for_a_row"]
 
 
 def wait_for_a_row(server: DatabaseServer) -> int:
-    """Return how many stand in the queue of a row, where they come as their statements begin.
+    """Return how many statements wait for a row.
 
     A statement that was sent first may be begun later, on a busy machine.
     """

@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 
-from django_distlock.testing.contract import LockBackendContract
 from django_distlock.testing.runners import Actor, TaskActor, ThreadActor
 from tests.contract.test_contract import TestLocMem as _OnLocMem
 
 LATE = 0.15  # seconds between the steps of a test
 
 
-class TestLate(LockBackendContract):
+class TestLate(_OnLocMem):
     """In memory, where a step takes no time; leases that are meant to run out do so in between."""
 
-    alias = "locmem"
     short = brief = 0.1
-    twin = _OnLocMem.twin
 
     @pytest.fixture(autouse=True)
     def _late(self, monkeypatch: pytest.MonkeyPatch) -> None:

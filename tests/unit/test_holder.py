@@ -92,7 +92,7 @@ def test_the_note_of_a_place_does_not_keep_metadata() -> None:
 
 
 def test_long_names_of_threads_and_tasks_are_cut() -> None:
-    # Else they could be more than a store takes, and it is no fault of the lock's.
+    # A longer one could be more than a store takes.
     notes: list[str] = []
     thread = threading.Thread(target=lambda: notes.append(this_note(None)), name="t" * 10**6)
     thread.start()

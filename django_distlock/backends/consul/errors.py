@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.documentation import page
 from ...http import HttpError
-from ..options import tls_remedy
+from ..options import SIZE_REMEDY, tls_remedy
 from .api import ConsulError
 
 __all__ = ["remedy"]
@@ -42,5 +42,5 @@ def remedy(error: Exception, where: str) -> str:
     if "missing node" in said:
         return "Look at OPTIONS['NODE']: the name of a node of the catalog, see consul members"
     if error.status == 413 or "too large" in said:
-        return "Make the names or the metadata shorter, or lock fewer at once: it was too much"
+        return SIZE_REMEDY
     return f"Look at {where} and its log"

@@ -8,7 +8,7 @@ from typing import Final
 from ...core.documentation import page
 from ...core.flow import UNREAD
 from ...http import Answer, HttpError
-from ..options import tls_remedy
+from ..options import SIZE_REMEDY, tls_remedy
 
 __all__ = ["EtcdError", "NoSuchLeaseError", "error_of", "is_error", "remedy"]
 
@@ -21,6 +21,7 @@ UNAVAILABLE: Final = 14
 UNAUTHENTICATED: Final = 16
 
 
+_STAYS = ("space exceeded", "larger than max")
 _STOPS = ("closing", "stopped", "shutting down", "transport is", "EOF")
 # JSON Web Tokens carry the revision of the users and roles.
 _CHANGED = ("revision of auth store is old", "revision in header is old", "invalid auth token")
@@ -40,7 +41,7 @@ class EtcdError(Exception):
         A leader is being elected, a member is being stopped, or there is too much.
         """
         if self.code in (UNAVAILABLE, EXHAUSTED):
-            return not any(word in str(self) for word in ("space exceeded", "larger than max"))
+            return not any(word in str(self) for word in _STAYS)
         stops = any(word in str(self) for word in _STOPS)
         return self.code == CANCELLED or (self.code in (UNKNOWN, INTERNAL) and stops)
 
@@ -96,7 +97,7 @@ def remedy(error: Exception, where: str) -> str:
         if "space exceeded" in said:
             return f"The database of {where} is full: compact and defragment it, disarm its alarm"
         if "larger than max" in said or "too large" in said:
-            return "Make the names or the metadata shorter, or lock fewer at once: it was too much"
+            return SIZE_REMEDY
         if "different clusters" in said:
             return "Name the members of one cluster in LOCATION"
         if "status 404" in said:

@@ -161,7 +161,9 @@ class Groups(ContractBase):
                 for lease in await actor.take(self._group(*order), wait=20):
                     await actor.release(lease)
 
+        started = time.monotonic()
         await asyncio.gather(turns(actors[0], names), turns(actors[1], names[::-1]))
+        assert time.monotonic() - started < 10 * self.handoff
 
     async def test_the_wait_is_for_all_of_them(self, runner: Runner) -> None:
         """Wait for all locks together no longer than asked for."""

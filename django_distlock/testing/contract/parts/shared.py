@@ -100,7 +100,7 @@ class Shared(ContractBase):
         async def alone() -> bool:
             return len(await c.call(self.backend(), "holders", name)) == 1
 
-        await eventually(alone, self.ends_within(self.short) + self.settles)
+        await eventually(alone, self.waits_out(self.short))
         assert short.lost
         with pytest.raises(LeaseLostError):
             await b.release(short)

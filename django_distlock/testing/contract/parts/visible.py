@@ -181,7 +181,7 @@ class Visible(ContractBase):
         for number in (0, 1, 2, 2):
 
             async def counted(number: int = number) -> bool:
-                # Who does not ask again loses its place in the end.
+                # A waiter that does not ask again loses its place in the end.
                 asking = (b.call(backend, "try_acquire", c, 20.0) for b, c in waiters[:number])
                 await asyncio.gather(*asking)
                 (info,) = await a.held(backend, name)

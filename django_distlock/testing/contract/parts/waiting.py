@@ -167,7 +167,7 @@ class Waiting(ContractBase):
 
     @needs("notifies")
     async def test_no_wake_up_is_lost(self, runner: Runner) -> None:
-        """Serve who waits though others come and give up, where none looks by itself meanwhile."""
+        """Serve each waiter though others come and give up, and none polls meanwhile."""
         lock = self.lock(runner.name(), ttl=3 * LONG)
 
         async def patient(actor: Actor) -> None:
