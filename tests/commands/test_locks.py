@@ -364,6 +364,28 @@ def test_without_an_action_it_lists(name: str) -> None:
         assert name[-20:] in Ran("locks").out
 
 
+def test_options_before_the_action_are_those_of_the_list(store: str, prefix: str) -> None:
+    with lock(f"{prefix}:here", using=store), lock(f"{prefix}:there", using="locmem"):
+        for words in (
+            ["--using", store, "--prefix", prefix],
+            ["--using", store, "list", "--prefix", prefix],
+            ["--prefix", prefix, "list", "--using", store],
+        ):
+            [told] = json.loads(Ran("locks", "--format", "json", *words).out)
+            assert told["alias"] == store, words
+            assert [each["name"] for each in told["locks"]] == [f"{prefix}:here"], words
+        again = Ran("locks", "--using", store, "list", "--using", "locmem", "--prefix", prefix)
+        assert f"{prefix}:here" not in again.out
+        assert f"{prefix}:there" in again.out
+        assert f"{prefix}:here" in Ran("locks", "--using", store, "show", f"{prefix}:here").out
+
+
+def test_a_prefix_is_refused_where_it_would_do_nothing(name: str) -> None:
+    ran = Ran("locks", "--prefix", "x", "show", name)
+    assert ran.code == 1
+    assert "--prefix is for list and watch, not for show" in ran.failed
+
+
 def test_ping(store: str) -> None:
     ran = Ran("locks", "ping", "--using", store, "--using", "locmem")
     assert ran.code == 0

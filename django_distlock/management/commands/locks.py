@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -50,29 +51,29 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.set_defaults(using=None, all=False, prefix="", limit=LIMIT, format="table")
+        of_all = {"using": None, "all": False, "limit": LIMIT, "format": "table"}
+        parser.set_defaults(**of_all, prefix="", count=None, escaped=False, token=None, yes=False)
+        _add_listing(parser)
         actions = parser.add_subparsers(dest="action", metavar="ACTION")
-        listing = actions.add_parser("list", help="List the locks that are held.")
-        watching = actions.add_parser("watch", help="List them again and again, until Ctrl-C.")
-        for each in (listing, watching):
-            _add_aliases(each)
-            each.add_argument("--prefix", default="", help="Only names that begin with this.")
-            _add_limit(each)
-            _add_format(each)
+        # What was said before the action holds, unless it is said again.
+        add = partial(actions.add_parser, argument_default=argparse.SUPPRESS)
+        _add_listing(add("list", help="List the locks that are held. So does no action at all."))
+        watching = add("watch", help="List them again and again, until Ctrl-C.")
+        _add_listing(watching)
         watching.add_argument(
             "--interval", type=float, default=2.0, metavar="SECONDS", help="The pause (2)."
         )
         watching.add_argument("--count", type=int, metavar="N", help="End after so many times.")
-        pinging = actions.add_parser("ping", help="Ask each store for an answer.")
+        pinging = add("ping", help="Ask each store for an answer.")
         _add_aliases(pinging)
         _add_limit(pinging)
         _add_format(pinging)
-        showing = actions.add_parser("show", help="Show all that is known of one lock.")
+        showing = add("show", help="Show all that is known of one lock.")
         _add_name(showing)
         _add_aliases(showing)
         _add_limit(showing)
         _add_format(showing)
-        releasing = actions.add_parser(
+        releasing = add(
             "release",
             help="Release a lock, whoever holds it.",
             description="Release a lock, whoever holds it. Only the grant that was shown is "
@@ -109,7 +110,10 @@ class Command(BaseCommand):
             "ping": self._ping,
             "show": self._show,
         }
-        actions.get(options["action"] or "list", self._release)(options)
+        action = options["action"] or "list"
+        if options["prefix"] and action not in ("list", "watch"):
+            raise CommandError(f"--prefix is for list and watch, not for {action}.")
+        actions.get(action, self._release)(options)
 
     # -- list and watch ----------------------------------------------------------------------------
 
@@ -300,11 +304,17 @@ def _add_aliases(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_listing(parser: argparse.ArgumentParser) -> None:
+    _add_aliases(parser)
+    parser.add_argument("--prefix", help="Only names that begin with this.")
+    _add_limit(parser)
+    _add_format(parser)
+
+
 def _add_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         type=float,
-        default=LIMIT,
         metavar="SECONDS",
         help=f"How long a store may take to answer ({LIMIT:g}).",
     )
@@ -319,7 +329,7 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--format", choices=["table", "json"], default="table", help="For people, or for programs."
+        "--format", choices=["table", "json"], help="For people (table), or for programs."
     )
 
 
