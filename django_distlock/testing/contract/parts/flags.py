@@ -110,7 +110,7 @@ class Flags(ContractBase):
         await b.call(backend, "release", holder)
         started = time.monotonic()
         await a.call(backend, "pause", waiter, 0.1)
-        assert time.monotonic() - started >= 0.1
+        assert time.monotonic() - started >= 0.099  # uvloop counts whole milliseconds
         await a.call(backend, "release", waiter)
 
     @lacks("counts_waiters")
