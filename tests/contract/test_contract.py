@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+import uvloop
 from django.conf import settings
 
 from django_distlock.backends.base import BaseLockBackend
@@ -189,9 +190,10 @@ if "redis" in chosen():
         alias = "scriptless-redis"
 
     class TestCachedRedis(OnRedis):
-        """Scripts, on the Redis of a cache of django-redis."""
+        """Scripts, on the Redis of a cache of django-redis; and uvloop."""
 
         alias = "cached-redis"
+        loop_factory = uvloop.new_event_loop
 
 
 if "etcd" in chosen():

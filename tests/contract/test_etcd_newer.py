@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import uvloop
 
 from django_distlock.backends.base import BaseLockBackend
 from tests import clusters, etcd_servers
@@ -14,9 +15,10 @@ from tests.servers import Etcd, NewerEtcd, chosen
 if "etcd" in chosen() and NewerEtcd.installed():
 
     class TestNewerEtcd(OnEtcd):
-        """The gateway of 3.5, whose answers differ from those of 3.4."""
+        """The gateway of 3.5, whose answers differ from those of 3.4; and uvloop."""
 
         alias = "etcd-newer"
+        loop_factory = uvloop.new_event_loop
         moments_apart = 7  # all of them are tried elsewhere
 
         @classmethod

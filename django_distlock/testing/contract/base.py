@@ -71,7 +71,8 @@ def _driven(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     @functools.wraps(body)
     def test(self: ContractBase, **fixtures: Any) -> None:
         runner = next(each for each in fixtures.values() if isinstance(each, Runner))
-        asyncio.run(self._play(runner, lambda: body(self, **fixtures)))
+        with asyncio.Runner(loop_factory=type(self).loop_factory) as loop:
+            loop.run(self._play(runner, lambda: body(self, **fixtures)))
 
     return test
 
@@ -113,6 +114,8 @@ class ContractBase:
 
     numbers_sharers: ClassVar[bool] = True
     """Whether two who come to share a lock at one moment have tokens of their own."""
+    loop_factory: ClassVar[Callable[[], asyncio.AbstractEventLoop] | None] = None
+    """What makes the event loop, such as ``uvloop.new_event_loop``; None: asyncio does."""
 
     def restart_store(self) -> None:
         """Stop the store's server and start it again on its data."""
