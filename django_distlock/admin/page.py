@@ -17,7 +17,7 @@ from django.urls import URLPattern, URLResolver, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..core import documentation
+from ..core import checking
 from ..core.text import shown
 from ..models import HeldLock
 from .asking import AGES, COLUMNS, ORDERS, STATES, STUCK, Asked, Page
@@ -168,7 +168,7 @@ class HeldLockAdmin(Base):
             "release_url": self._address("release"),
             "back": asked.query(),
             "numbers": _numbers(asked, page),
-            "docs_url": documentation.page("tutorial/first-lock"),
+            "docs_url": checking.page("tutorial/first-lock"),
         }
 
     def _history(self, request: HttpRequest) -> str:

@@ -1,12 +1,27 @@
-"""Messages of the system checks: each hint ends with the address that explains its id."""
+"""Where the documentation is published, and the messages of system checks, which lead there."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from django.core.checks import Error, Info, Warning
 
-from .documentation import page
+__all__ = ["SITE", "error", "info", "page", "warning"]
 
-__all__ = ["error", "info", "warning"]
+SITE: Final = "https://django-distlock.example/"
+"""The address of the site; this one, which is reserved for examples, is replaced on publishing."""
+
+
+def page(name: str, heading: str = "") -> str:
+    """Return the address of a page of the documentation, or of one heading on it.
+
+    Args:
+        name: The path of the page below ``docs/``, without its suffix.
+        heading: The text of the heading.
+    """
+    anchor = "-".join(re.findall(r"[a-z0-9]+", heading.lower()))
+    return f"{SITE}{name}.html" + (f"#{anchor}" if anchor else "")
 
 
 def error(text: str, *, hint: str, id: str, obj: object = None) -> Error:

@@ -7,10 +7,9 @@ socket.
 from __future__ import annotations
 
 from ..exceptions import InvalidLockBackendError
-from .clients import Full, Http
+from .clients import Ask, Full, Http, Open, Read
 from .locations import TLS_SPEC, endpoints_of, tls_of
 from .messages import Answer, Endpoint, HttpError, Request, parse_endpoint
-from .steps import Ask, Open, Read
 from .streams import AsyncStream, Stream
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Asking one of several equal servers, from threads and from event loops."""
+"""Asking one of several equal servers: from threads, from event loops, and as steps of a flow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar, cast
 
 from ..core.fork import after_fork
 from ..core.loops import PerLoop
@@ -18,8 +20,7 @@ from .pools import LoopPool, Pool
 from .routes import Route, Servers
 from .streams import AsyncStream, Stream
 
-__all__ = ["Full", "Http"]
-
+__all__ = ["Ask", "Full", "Http", "Open", "Read"]
 
 CROWDED = 5.0
 """Seconds without a waiting request after a server has turned a new connection away: such requests
@@ -194,3 +195,53 @@ class Http:
     def _forget_parent(self) -> None:
         """Have permits, in a forked child, in which no thread of the parent's waits."""
         self._permits = Permits(self._waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask one of the servers, before ``ends``."""
+
+    interruptible: ClassVar[bool] = True
+
+    http: Http
+    request: Request
+    ends: float
+
+    def do(self) -> Answer:
+        return self.http.ask(self.request, max(self.ends - time.monotonic(), 0.001))
+
+    async def ado(self) -> Answer:
+        return await self.http.aask(self.request, max(self.ends - time.monotonic(), 0.001))
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open a stream of lines."""
+
+    interruptible: ClassVar[bool] = True
+
+    http: Http
+    request: Request
+    limit: float
+
+    def do(self) -> Stream:
+        return self.http.open(self.request, self.limit)
+
+    async def ado(self) -> AsyncStream:
+        return await self.http.aopen(self.request, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the next line of a stream; None if none comes within ``limit`` seconds."""
+
+    interruptible: ClassVar[bool] = True
+
+    stream: Stream | AsyncStream
+    limit: float
+
+    def do(self) -> bytes | None:
+        return cast("Stream", self.stream).line(self.limit)
+
+    async def ado(self) -> bytes | None:
+        return await cast("AsyncStream", self.stream).aline(self.limit)

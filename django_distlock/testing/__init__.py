@@ -11,9 +11,8 @@ front. `testing.pytest_plugin` has the fixtures. None of it needs pytest.
 from __future__ import annotations
 
 from .asserts import aassert_free, aassert_held, assert_free, assert_held
-from .clock import aadvance_clock, advance_clock
 from .elsewhere import hold_elsewhere
-from .expiring import aexpire_lease, expire_lease
+from .expiring import aadvance_clock, advance_clock, aexpire_lease, expire_lease
 from .override import override_locks
 
 __all__ = [

@@ -1,18 +1,40 @@
-"""`expire_lease`: a lease is lost in the middle, as if the store had said so."""
+"""`expire_lease` and `advance_clock`: a lease is lost, and time passes, without waiting for it."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from ..core import flow, registry
+from ..core.clock import now
+from ..core.durations import Duration, check_wait
 from ..core.flow import Flow
 from ..core.hold import Hold
-from ..exceptions import LockNotHeldError
+from ..core.worker import callbacks, on_worker
+from ..exceptions import InvalidLockError, LockNotHeldError
 from ..handler import locks
 from ..lease import Lease
-from .telling import atold, told
+from .alias_overrides import is_overridden
+from .memory import MemoryBackend
 
-__all__ = ["aexpire_lease", "expire_lease"]
+__all__ = ["aadvance_clock", "advance_clock", "aexpire_lease", "expire_lease"]
 
 REASON = "a test said so"
+LIMIT = 5.0  # seconds: a callback that takes longer is not waited for
+
+
+def told() -> None:
+    """Return when the callbacks and receivers that are due have run on their threads."""
+    if not on_worker():  # a callback would wait for itself
+        callbacks.drain(now() + LIMIT)
+
+
+async def atold() -> None:
+    """Return as `told`; the event loop goes on meanwhile, which a callback may need."""
+    end = now() + LIMIT
+    while not callbacks.is_idle() and now() < end:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)  # what they have handed to the loop, a cancellation say, comes first
 
 
 def expire_lease(lease: Lease | str, *, using: str = "default", reason: str = REASON) -> None:
@@ -59,3 +81,53 @@ def _named(name: str, using: str) -> Hold:
         names = ", ".join(map(repr, sorted(here))) or "nothing"
         raise LockNotHeldError(f"This process holds {names} of it", name=name, alias=using)
     return here[name]
+
+
+def advance_clock(
+    seconds: Duration, *, using: str | Iterable[str] | None = None, renew: bool = False
+) -> None:
+    """Let time pass at once for the locks under `override_locks`: each is that much older.
+
+    As if this process had been paused, or the machine asleep: nothing is renewed in between. A
+    lease whose ttl has passed is lost: its ``on_lost`` callbacks and the receivers of
+    `lock_released` have been called when this returns, and others can take the lock. One that
+    lasts is renewed right after, as the watchdog does. With ``renew=True`` the watchdog went on in
+    that time, so only a lease that is not renewed expires. Other aliases and waits for a lock go by
+    the real clock. ``using`` limits it to one alias or some. Raises InvalidLockError when no
+    alias is under `override_locks`.
+    """
+    _turn(seconds, using, renew)
+    told()
+
+
+async def aadvance_clock(
+    seconds: Duration, *, using: str | Iterable[str] | None = None, renew: bool = False
+) -> None:
+    """Let time pass as `advance_clock`."""
+    _turn(seconds, using, renew)
+    await atold()
+
+
+def _turn(seconds: Duration, using: str | Iterable[str] | None, renew: bool) -> None:
+    passing = check_wait(seconds, what="seconds")
+    if passing is None:
+        raise InvalidLockError("seconds is a number of seconds or a timedelta, not None")
+    for backend in _in_memory(using):
+        left = passing
+        while left > 0:
+            pace = backend.shortest_renewal() if renew else None
+            step = left if pace is None else min(left, pace)
+            backend.turn(step)
+            left -= step
+
+
+def _in_memory(using: str | Iterable[str] | None) -> list[MemoryBackend]:
+    aliases = [using] if isinstance(using, str) else list(locks if using is None else using)
+    covered = [locks[alias] for alias in aliases if is_overridden(alias)]
+    found = [backend for backend in covered if isinstance(backend, MemoryBackend)]
+    if not found or (using is not None and len(found) < len(aliases)):
+        raise InvalidLockError(
+            "The clock turns only for locks under override_locks, not for those of a real store: "
+            f"use override_locks() around this, for {', '.join(map(repr, aliases))}"
+        )
+    return found

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from .clock import advance_clock as turn
 from .elsewhere import hold_elsewhere as Elsewhere
+from .expiring import advance_clock as turn
 from .override import override_locks
 
 __all__ = ["advance_clock", "hold_elsewhere", "locks_in_memory"]

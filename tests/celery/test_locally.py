@@ -29,7 +29,7 @@ from django_distlock import (
 )
 from django_distlock.contrib.celery import locked_task
 from django_distlock.contrib.celery.once import OnceTask
-from django_distlock.contrib.celery.ticket import HEADER, Ticket
+from django_distlock.contrib.celery.spec import HEADER, Ticket
 from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
 from tests.backends.tools import elsewhere

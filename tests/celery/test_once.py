@@ -11,7 +11,7 @@ from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimit
 from kombu.exceptions import EncodeError, OperationalError
 
 from django_distlock import LockNotAcquiredError, lock, locks
-from django_distlock.contrib.celery.ticket import HEADER, Ticket
+from django_distlock.contrib.celery.spec import HEADER, Ticket
 from tests.celery.sending import LIMIT, send
 
 if TYPE_CHECKING:

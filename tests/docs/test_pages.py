@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from django.core.management import get_commands
 
-from django_distlock.core.documentation import SITE
+from django_distlock.core.checking import SITE
 from tests.docs.pages import ROOT, Block, Page, pages
 
 BUILT_IN = {".", "echo", "kill", "until", "wait", "time", "cd"}

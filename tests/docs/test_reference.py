@@ -34,7 +34,7 @@ from django_distlock.backends.row import RowBackend
 from django_distlock.backends.table import TableBackend
 from django_distlock.conf import IN_TRANSACTION, AliasConf
 from django_distlock.core import checking
-from django_distlock.core.documentation import SITE
+from django_distlock.core.checking import SITE
 from django_distlock.testing import pytest_plugin
 from tests.docs.pages import ROOT, Page
 

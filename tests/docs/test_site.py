@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from django_distlock.core.documentation import SITE, page
+from django_distlock.core.checking import SITE, page
 from tests.docs.pages import ROOT, pages
 
 pytestmark = pytest.mark.timeout(600)  # the site is built meanwhile

@@ -14,8 +14,7 @@ from django_distlock import Lock, LockBackendError, LockInfo, lock, locks
 from django_distlock.backends.redlock import RedlockBackend, async_pool, pool, runner
 from django_distlock.backends.redlock.connection import NodeConnection
 from django_distlock.backends.redlock.inspect import QuorumInfo
-from django_distlock.backends.redlock.rounds import Answers, Round, waiting_node
-from django_distlock.backends.redlock.scripts import script
+from django_distlock.backends.redlock.rounds import Answers, Round, script, waiting_node
 from tests.backends.tools import lock_alias
 from tests.redlock import NODES
 from tests.servers import chosen

@@ -10,7 +10,7 @@ import pytest
 from django_distlock import lock
 from django_distlock.backends.redlock import RedlockBackend
 from django_distlock.backends.redlock.inspect import QuorumInfo
-from django_distlock.backends.redlock.scripts import script
+from django_distlock.backends.redlock.rounds import script
 from django_distlock.core.values import Claim, HolderInfo
 from tests.claims import claim, granted, opening, refused, soon
 from tests.redlock import NODES

@@ -20,9 +20,9 @@ from django_distlock import InvalidLockBackendError, InvalidLockError, Lease, Lo
 from django_distlock.backends.consul.records import ConsulRecord, KeyValue, Paths, state_of
 from django_distlock.backends.etcd.protocol import EtcdRecord
 from django_distlock.backends.redis.records import held_record, long_owner, read
-from django_distlock.backends.redlock.scripts import Value
+from django_distlock.backends.redlock.rounds import Value
 from django_distlock.backends.zookeeper.requests import contenders
-from django_distlock.contrib.celery.ticket import HEADER, Ticket
+from django_distlock.contrib.celery.spec import HEADER, Ticket
 from django_distlock.core.durations import parse_age, parse_duration
 from django_distlock.core.members import Members
 from django_distlock.core.names import readable, unreadable

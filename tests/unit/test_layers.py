@@ -20,9 +20,9 @@ LAYERS: list[set[str]] = [
         "core.descriptors",
         "core.threads",
         "core.system",
-        "core.documentation",
+        "core.checking",
     },
-    {"core.fork", "core.checking"},
+    {"core.fork"},
     {"core.values"},
     {"exceptions", "signals", "core.backoff", "core.loops"},
     {"core.names", "core.durations", "core.holder", "core.worker", "core.flow"},
@@ -78,7 +78,7 @@ FOLDERS = {"core", "fencing"}
 
 PURE = {
     "core.text", "core.backoff", "core.values", "core.loops", "core.clock",
-    "core.flow", "core.durations", "core.names", "core.cleaning", "core.documentation",
+    "core.flow", "core.durations", "core.names", "core.cleaning",
     "core.members",
 }  # fmt: skip
 """No Django: values, and algorithms that are told everything."""

@@ -23,8 +23,8 @@ from django_distlock.backends.redlock.rounds import (
     Operation,
     QuorumError,
     Round,
+    digest,
 )
-from django_distlock.backends.redlock.scripts import digest
 from django_distlock.core.values import Claim, Grant
 
 NAMES = Names("test", 60_000)

@@ -243,7 +243,7 @@ def test_a_callback_may_lose_another(backend: UnitBackend) -> None:
 def test_a_callback_that_hangs_is_not_waited_for(
     backend: UnitBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_distlock.testing.telling.LIMIT", 0.05)
+    monkeypatch.setattr("django_distlock.testing.expiring.LIMIT", 0.05)
     gate = Gate()
     for runner in ("sync", "async"):
         lease = lock(runner, using=backend.alias).acquire()

@@ -18,8 +18,8 @@ import pytest
 from django_distlock import LeaseLostError, lock, locks
 from django_distlock.backends.zookeeper import ZooKeeperBackend
 from django_distlock.backends.zookeeper.algorithm import Talk
-from django_distlock.backends.zookeeper.answers import Batch
 from django_distlock.backends.zookeeper.entries import ZooKeeperEntry
+from django_distlock.backends.zookeeper.handlers import Batch
 from django_distlock.backends.zookeeper.requests import kinds
 from django_distlock.core.values import Grant, Refusal
 from django_distlock.testing.processes import Process

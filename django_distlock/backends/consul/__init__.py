@@ -28,8 +28,7 @@ from . import checks, errors, inspect, options
 from .algorithm import ConsulAlgorithm
 from .api import Api, ConsulError, Step, Talk
 from .holds import Ways
-from .liveness import Liveness
-from .records import folder
+from .records import Liveness, folder
 from .sessions import ConsulSessions
 
 __all__ = ["ConsulBackend", "Sequencer", "sequencer"]

@@ -14,9 +14,8 @@ from ...core.clock import Clock
 from ...core.values import Claim, Grant, Refusal
 from .api import MOST_OPS, Api, Op, Talk, Txn
 from .holds import ConsulEntry, Hold, Plan, Ways, chunks
-from .liveness import Liveness
 from .queue import Queue
-from .records import ConsulRecord, KeyValue, Paths, stands_for, state_of
+from .records import ConsulRecord, KeyValue, Liveness, Paths, stands_for, state_of
 from .sessions import ConsulSessions
 from .shares import Shares
 

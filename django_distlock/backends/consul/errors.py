@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.documentation import page
+from ...core.checking import page
 from ...http import HttpError
 from ..options import SIZE_REMEDY, tls_remedy
 from .api import ConsulError

@@ -19,8 +19,7 @@ from ...http import Request
 from ..flows import Standby
 from .api import Api, ConsulError, Op, Talk, ask, index_of, op, pairs_of
 from .holds import ConsulEntry, Hold, Plan, Ways, mark
-from .liveness import Liveness
-from .records import ConsulRecord, KeyValue, Paths, State, stands_for, state_of
+from .records import ConsulRecord, KeyValue, Liveness, Paths, State, stands_for, state_of
 from .sessions import ConsulSessions
 from .shares import Shares
 

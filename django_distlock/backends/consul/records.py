@@ -1,4 +1,7 @@
-"""What is stored in Consul: the keys of a name, the record of its lock, and how both are read."""
+"""What is stored in Consul: the keys of a name, the record of its lock, and how both are read.
+
+And since when a record is unchanged, by which a live holder is told from a crashed one.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,20 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from ...core.clock import Clock
 from ...core.names import readable
+from ...core.threads import Mutex
 
 __all__ = [
     "ConsulRecord",
     "KeyValue",
+    "Liveness",
     "Paths",
     "Share",
     "State",
@@ -33,6 +40,7 @@ __all__ = [
 PROTOCOL: Final = "1"
 """Stands in the keys, so that two releases of the app can run side by side."""
 LONG: Final = 10_000  # from so many bytes on a record is packed
+MOST: Final = 20_000  # records of which is known since when they are unchanged
 PACKED: Final = b"\0z"
 
 
@@ -277,3 +285,35 @@ def entry_of(paths: Paths, owner: str, session: str) -> str:
 def stands_for(key: str, owner: str) -> bool:
     """Return whether a queue entry is that of an owner."""
     return key.rpartition("/")[2][: -len("-12345678-1234")] == quote(owner, safe="")
+
+
+class Liveness:
+    """What this process has seen of names, and since when it is unchanged.
+
+    No two clocks are compared, and Consul's is not needed: a record that did not change for its
+    ttl, by the clock of the watching process, was written longer ago than that. Its holder counts
+    from before it wrote, so its own deadline is over. Whoever takes the lock then compares the
+    record's index in the same step, so a renewal in between wins.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = Mutex()
+        self._seen: OrderedDict[Hashable, tuple[Hashable, float]] = OrderedDict()
+
+    def age(self, what: Hashable, looks: Hashable) -> float:
+        """Return for how many seconds ``what`` is unchanged; 0 when it is new."""
+        now = self._clock()
+        with self._mutex:
+            seen = self._seen.get(what)
+            if seen is None or seen[0] != looks:
+                seen = self._seen[what] = (looks, now)
+                if len(self._seen) > MOST:
+                    self._seen.popitem(last=False)
+            self._seen.move_to_end(what)
+            return now - seen[1]
+
+    def forget_parent(self) -> None:
+        """Begin again in a forked child, where the mutex may be held by a thread that is not."""
+        self._mutex = Mutex()
+        self._seen = OrderedDict()

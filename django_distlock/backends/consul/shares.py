@@ -14,8 +14,7 @@ from ...core.members import Member, Members
 from ...core.values import Claim, Refusal
 from .api import Op, op
 from .holds import Hold, Plan
-from .liveness import Liveness
-from .records import Paths, Share, State
+from .records import Liveness, Paths, Share, State
 
 __all__ = ["Shares"]
 

@@ -16,12 +16,11 @@ from ...http import Http, HttpError, require_httptools
 from ..flows import FlowBackend, Operation
 from . import checks, errors, inspect, options
 from .algorithm import BATCH, EtcdAlgorithm
-from .client import EtcdClient
+from .client import EtcdClient, ask_all
 from .entries import EtcdEntry
 from .errors import EtcdError
 from .leases import lifetime
 from .protocol import Question
-from .several import ask_all
 from .waiting import Handed, wait_turn
 
 __all__ = ["EtcdBackend"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from ...core.documentation import page
+from ...core.checking import page
 from ...core.flow import UNREAD
 from ...http import Answer, HttpError
 from ..options import SIZE_REMEDY, tls_remedy

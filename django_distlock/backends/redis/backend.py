@@ -17,10 +17,9 @@ from . import checks, errors, options
 from .aclient import AsyncClient, AsyncNodeClient
 from .client import NodeClient, RedisClient
 from .cluster import AsyncClusterClient, ClusterClient
-from .commands import Begin
+from .commands import Begin, replicated
 from .inspect import RedisInspection
 from .location import locate, require_redis
-from .replicas import replicated
 from .scripts import Scripted
 from .transactions import Watched
 from .waiting import Answer, LoopMailbox, LoopMailboxes, Mailboxes, ThreadMailbox

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ...core.flow import Do, Flow, carried
+from ...core.values import Claim, Grant, Refusal
 
 __all__ = [
     "Begin",
@@ -24,6 +26,7 @@ __all__ = [
     "load",
     "one",
     "packer",
+    "replicated",
     "run",
     "run_all",
     "several",
@@ -138,3 +141,30 @@ def carried_out(talk: Talk[T], ask: Callable[..., Any], limit: float) -> Flow[T]
         return (yield Do(ask, (commands, limit)))
 
     return carried(talk, carry, InvalidResponse)
+
+
+class Way(Protocol):
+    """A technique, of which `replicated` needs this."""
+
+    def acquire(self, claim: Claim, home: bytes) -> Talk[Any]: ...
+    def release(self, claim: Claim) -> Talk[bool]: ...
+    def understand(self, claim: Claim, answer: Any) -> Grant | Refusal: ...
+    def measured(self, seconds: float) -> None: ...
+
+
+def replicated(way: Way, claim: Claim, home: bytes, least: int, patience: float) -> Talk[Any]:
+    """Attempt once; undo a grant that fewer than ``least`` replicas have when the time is up."""
+    from redis.exceptions import RedisError
+
+    began = time.monotonic()
+    answer = yield from way.acquire(claim, home)
+    way.measured(time.monotonic() - began)
+    if not isinstance(way.understand(claim, answer), Grant):
+        return answer
+    limit = max(1, int(patience * 500))  # ms: the rest is for the answer on its way
+    command: Command = ("WAIT", least, limit)
+    have = yield from one(command)
+    if have < least:
+        yield from way.release(claim)
+        raise RedisError(f"{have} replicas have the grant, and WAIT_REPLICAS is {least}")
+    return answer

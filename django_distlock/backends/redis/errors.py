@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.documentation import page
+from ...core.checking import page
 from ..options import tls_remedy
 
 __all__ = ["asks_again", "is_conflict", "is_passing", "remedy"]

@@ -14,8 +14,17 @@ from typing import Any, NamedTuple
 
 from ...core.names import readable
 from ...core.values import Claim, Grant, Refusal
-from .rounds import Answer, Answers, NotAskedError, Operation, QuorumError, Round, waiting_node
-from .scripts import digest, script
+from .rounds import (
+    Answer,
+    Answers,
+    NotAskedError,
+    Operation,
+    QuorumError,
+    Round,
+    digest,
+    script,
+    waiting_node,
+)
 from .votes import Standing, Tally, Verdict, agreed_token, quorum, standing, time_to_quorum
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ...core import flow
 from ...core.loops import PerLoop
-from .async_connection import AsyncNodeConnection
+from .connection import AsyncNodeConnection
 from .nodes import Cluster, Progress
 from .pool import IDLE
 from .rounds import Operation, QuorumError

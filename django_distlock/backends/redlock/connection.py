@@ -1,25 +1,29 @@
-"""A connection to one node, which may owe answers."""
+"""Connections to one node, which may owe answers."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from ..redis.connection import Connection, sound
+from ...core.loops import within
+from ..redis.connection import AsyncConnection, Connection, sound
 from .nodes import Node
 
-__all__ = ["SLICE", "NodeConnection"]
+__all__ = ["SLICE", "AsyncNodeConnection", "NodeConnection"]
 
 SLICE = 0.005
 """Seconds for one node, after which the others are read."""
 
 
-class NodeConnection:
-    """A connection to one node."""
+C = TypeVar("C", bound="Connection | AsyncConnection")
 
-    def __init__(self, node: Node, limit: float) -> None:
-        self._connection = Connection(node.target, limit)
-        self.pack = self._connection.pack
+
+class _Owing(Generic[C]):
+    """A connection to one node, and how many answers it owes."""
+
+    def __init__(self, connection: C) -> None:
+        self._connection = connection
+        self.pack = connection.pack
         self.owed = 0
         self._since = 0.0
         self._expected = 0
@@ -35,6 +39,24 @@ class NodeConnection:
         """For how long it has owed an answer."""
         return time.monotonic() - self._since if self.owed else 0.0
 
+    def _sent(self, expected: int) -> None:
+        if not self.owed:
+            self._since = time.monotonic()
+        self.owed += expected
+        self._expected, self._got = expected, []
+
+    def _take(self, answer: Any) -> None:
+        self.owed -= 1
+        if self.owed < self._expected:
+            self._got.append(answer)
+
+
+class NodeConnection(_Owing[Connection]):
+    """A connection to one node."""
+
+    def __init__(self, node: Node, limit: float) -> None:
+        super().__init__(Connection(node.target, limit))
+
     def connect(self, limit: float) -> None:
         """Open it."""
         self.owed = 0
@@ -44,18 +66,12 @@ class NodeConnection:
     def send(self, packed: bytes, expected: int) -> None:
         """Send what will have so many answers."""
         self._connection.write(packed)
-        if not self.owed:
-            self._since = time.monotonic()
-        self.owed += expected
-        self._expected, self._got = expected, []
+        self._sent(expected)
 
     def receive(self, limit: float) -> list[Any]:
         """Return the answers to what was sent last; raise TimeoutError while some are missing."""
         while self.owed:
-            answer = self._connection.read(limit)
-            self.owed -= 1
-            if self.owed < self._expected:
-                self._got.append(answer)
+            self._take(self._connection.read(limit))
         return self._got
 
     def wait(self, packed: bytes, limit: float) -> None:
@@ -68,3 +84,42 @@ class NodeConnection:
         """Close it."""
         self._connection.drop()
         self.owed = 0
+
+
+class AsyncNodeConnection(_Owing[AsyncConnection]):
+    """A connection to one node from an event loop."""
+
+    def __init__(self, node: Node, limit: float) -> None:
+        super().__init__(AsyncConnection(node.target, limit))
+
+    async def connect(self, limit: float) -> None:
+        """Open it."""
+        self.owed = 0
+        await self._connection.open(limit)
+
+    async def send(self, packed: bytes, expected: int) -> None:
+        """Send what will have so many answers."""
+        await self._connection.write(packed)
+        self._sent(expected)
+
+    async def receive(self, limit: float) -> list[Any]:
+        """Return the answers to what was sent last; raise TimeoutError while some are missing."""
+        while self.owed:
+            self._take(await self._connection.read(limit))
+        return self._got
+
+    async def wait(self, packed: bytes, limit: float) -> None:
+        """Wait as `NodeConnection.wait`."""
+        async with within(limit):
+            await self._connection.write(packed)
+            await self._connection.receive(limit)  # an error, of a node whose memory is full
+            sound(await self._connection.receive(limit))
+
+    async def drop(self) -> None:
+        """Close it without waiting."""
+        await self._connection.drop()
+        self.owed = 0
+
+    async def close(self) -> None:
+        """Close it and see it closed."""
+        await self._connection.close()

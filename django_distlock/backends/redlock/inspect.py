@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, moment
 from .algorithm import Names, each_vote, report
-from .rounds import Answer, Answers, Operation, QuorumError, Round
-from .scripts import Value, script
+from .rounds import Answer, Answers, Operation, QuorumError, Round, Value, script
 from .votes import Tally, Verdict, holders_of, quorum
 
 __all__ = ["QuorumInfo", "clean", "look", "page"]

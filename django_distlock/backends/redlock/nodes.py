@@ -16,8 +16,7 @@ from ...core.worker import begin
 from ..redis.connection import Connection
 from ..redis.location import Target
 from .debts import Debts
-from .rounds import Answers, NotAskedError, Round
-from .scripts import script
+from .rounds import Answers, NotAskedError, Round, script
 from .votes import quorum
 
 __all__ = ["OWED", "PATIENCE", "Cluster", "Node", "Progress"]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import random
+import select
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Generic, TypeVar
@@ -18,7 +23,7 @@ from ...core.values import Claim
 from ..table import errors
 from ..table.checks import check_deploy
 from ..table.located import InDatabase
-from . import checks, pausing
+from . import checks
 from .pool import SessionPool
 from .session import LockSession
 
@@ -30,6 +35,7 @@ T = TypeVar("T")
 MOST = 10_000  # connections that an option may ask for
 GLANCE = 0.2  # seconds for which a claim that has just asked waits for an answer
 ABANDONED = 4.0  # seconds without an attempt after which a claim no longer waits
+NAP = 0.05  # seconds between two checks where the server cannot be waited for
 CANCELLED = 0.05  # seconds in which a wait that is cancelled ends, if it had begun
 MOMENT = 0.02  # of the ttl: by which the lease of a claim that has waited may be shorter
 
@@ -109,11 +115,11 @@ class InSessions(InDatabase, Generic[S]):
 
     def pause(self, claim: Claim, seconds: float) -> None:
         """Return when the server has answered the waiting statement."""
-        pausing.pause(self._watched(claim), seconds)
+        pause(self._watched(claim), seconds)
 
     async def apause(self, claim: Claim, seconds: float) -> None:
         """Pause on the event loop, which watches the socket; it occupies no thread."""
-        await pausing.apause(self._watched(claim), seconds)
+        await apause(self._watched(claim), seconds)
 
     def _watched(self, claim: Claim) -> int | None:
         session = self._session_of(claim)
@@ -147,3 +153,42 @@ class InSessions(InDatabase, Generic[S]):
 
     def check_deploy(self) -> list[CheckMessage]:
         return check_deploy(self.alias, self.database, partial(self.call, "inspect"))
+
+
+def pause(descriptor: int | None, seconds: float) -> None:
+    """Return when a socket can be read, or after a nap if there is none; close the descriptor."""
+    if descriptor is None:
+        time.sleep(min(seconds, _nap()))
+        return
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(seconds * 1000)
+    finally:
+        os.close(descriptor)
+
+
+async def apause(descriptor: int | None, seconds: float) -> None:
+    """Do the same on the event loop, which watches the socket; it occupies no thread."""
+    if descriptor is None:
+        await asyncio.sleep(min(seconds, _nap()))
+        return
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, answered.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await answered.wait()
+        except TimeoutError:
+            return
+        finally:
+            loop.remove_reader(descriptor)
+    except NotImplementedError:  # an event loop that cannot watch sockets
+        await asyncio.sleep(min(seconds, _nap()))
+    finally:
+        os.close(descriptor)
+
+
+def _nap() -> float:
+    return NAP * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing

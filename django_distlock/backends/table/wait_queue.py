@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -23,16 +25,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from ...core.clock import Clock
-from ...core.threads import Mutex
+from ...core.threads import Event, Mutex
 from ...core.values import Claim
 from ...core.worker import Worker
-from .local_queue import LocalQueue, QueueEntry
 from .queue_connections import QueueConnection, QueueConnections
 
 __all__ = ["WaitQueues"]
 
 logger = logging.getLogger("django_distlock.table")
 
+NAP, LONGEST_NAP = 0.005, 0.05  # seconds between two attempts of the first waiter on a held row
 LONGEST = 30.0  # seconds of one wait on a connection: one that died unnoticed is found out then
 LOOK = 1.0  # seconds between two inspections of what is first or idle
 IDLE = 5.0  # seconds after which a connection that no waiter needs is closed
@@ -41,6 +43,49 @@ BUSY_FOR = 5.0  # seconds after a refusal for which a new claim enters the wait 
 MOST_NAMES = 1000  # names remembered as busy or free
 TOO_SOON = 0.01  # seconds after a release; a loop that acquires again sooner starves the others
 POLITE_EVERY = 0.1  # seconds between two times that such a loop enters the wait queue first
+
+
+class QueueEntry:
+    """One claim in its local queue, from its first wait to its release."""
+
+    __slots__ = ("called", "claim", "end", "nap", "queue", "until")
+
+    def __init__(self, claim: Claim, queue: LocalQueue) -> None:
+        self.claim = claim
+        self.queue = queue
+        self.end: float | None = None  # when its wait is over; None: never
+        self.until: float | None = None  # when its lease ends; None while it waits
+        self.nap = NAP
+        self.called = Event()  # its turn has come, or there is no wait queue
+
+    def is_inside(self) -> bool:
+        """Return whether its turn has come. Asked under the wait queues' mutex."""
+        return self.queue.inside and self.queue.entries[0] is self
+
+    def next_nap(self) -> float:
+        """Return how long to sleep before the next attempt, when it is first.
+
+        The holder has not come through the wait queue, so that nothing tells of its release.
+        There is only one waiter of each name that asks so often.
+        """
+        nap, self.nap = self.nap, min(2 * self.nap, LONGEST_NAP)
+        return nap * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class LocalQueue:
+    """The claims of this process for one name.
+
+    It has a ``queue_connection`` while it waits in the server's queue, is ``inside`` (the first of
+    the server's queue, so that its own first claim may take the lock), or is about to leave.
+    """
+
+    __slots__ = ("entries", "inside", "key", "queue_connection")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.entries: deque[QueueEntry] = deque()
+        self.queue_connection: QueueConnection | None = None
+        self.inside = False
 
 
 class WaitQueues:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from ...core import threads
 from ...core.clock import Clock
 from ...core.threads import Mutex
-from .answers import Batch
 from .entries import ZooKeeperEntries
+from .handlers import Batch
 from .requests import kinds
 from .session import ZooKeeperSession
 

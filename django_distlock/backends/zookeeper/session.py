@@ -18,9 +18,8 @@ from ...core.clock import Clock, Deadline
 from ...core.fork import park
 from ...core.threads import Event, Mutex
 from ...core.worker import begin
-from .answers import Batch
 from .errors import LeftOutError, NoAnswerError, NotLetInError
-from .handlers import handler
+from .handlers import Batch, handler
 from .options import Facts
 from .requests import through_leader
 

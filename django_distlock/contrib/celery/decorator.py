@@ -15,11 +15,10 @@ from ...current import LeaseArgument, signature_of
 from ...decorators import Name, check_function, is_coroutine, refuse_bare
 from ...exceptions import InvalidLockError
 from ...lock import lock
-from .keys import key_maker
 from .once import once_base
 from .options import check_options
 from .running import under_lock
-from .spec import Once, OnContention, OnDuplicate, TaskLock
+from .spec import Once, OnContention, OnDuplicate, TaskLock, key_maker
 
 __all__ = ["locked_task"]
 

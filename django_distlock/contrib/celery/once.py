@@ -20,8 +20,7 @@ from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock
 from .running import finish, finish_failed
-from .spec import TaskLock
-from .ticket import HEADER, Ticket
+from .spec import HEADER, TaskLock, Ticket
 
 __all__ = ["OnceTask", "once_base"]
 

@@ -16,8 +16,7 @@ from ...core.values import Claim
 from ...core.worker import close_connections
 from ...exceptions import LockBackendError
 from ...handler import locks
-from .spec import TaskLock
-from .ticket import Ticket
+from .spec import TaskLock, Ticket
 
 __all__ = ["OnceRequest"]
 

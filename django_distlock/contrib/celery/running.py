@@ -22,8 +22,7 @@ from ...exceptions import (
 )
 from ...handler import locks
 from ...lease import Lease
-from .spec import TaskLock
-from .ticket import Ticket
+from .spec import TaskLock, Ticket
 
 __all__ = ["finish", "finish_failed", "under_lock"]
 

@@ -1,10 +1,19 @@
-"""`TaskLock`: what `locked_task` was told, judged once, when the task is defined."""
+"""`TaskLock`: what `locked_task` was told, judged once, when the task is defined.
+
+With `Ticket`, by which the lock travels with its message, and `key_maker`, which names a task's
+lock where the program does not.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from django.core.serializers.json import DjangoJSONEncoder
 
 from ...core import flow
 from ...core.durations import UNSET, check_ttl
@@ -16,9 +25,18 @@ from ...exceptions import InvalidLockError, UnsupportedOperationError
 from ...handler import locks
 from ...lease import Lease
 from ...lock import Lock
-from .ticket import Ticket
 
-__all__ = ["DUPLICATE", "ON_CONTENTION", "OnContention", "OnDuplicate", "Once", "TaskLock"]
+__all__ = [
+    "DUPLICATE",
+    "HEADER",
+    "ON_CONTENTION",
+    "OnContention",
+    "OnDuplicate",
+    "Once",
+    "TaskLock",
+    "Ticket",
+    "key_maker",
+]
 
 OnContention = Literal["raise", "skip", "retry", "wait"] | Callable[..., Any]
 OnDuplicate = Literal["existing", "raise"]
@@ -26,6 +44,39 @@ Once = bool | Literal["queued"]
 
 ON_CONTENTION = ("raise", "skip", "retry", "wait")
 DUPLICATE = ("existing", "raise")
+
+HEADER = "distlock"
+LONGEST = 200  # characters of a name that is made; what is longer is shown by its digest
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The lock of one message: its name, and its owner if the message has taken it.
+
+    ``task_id`` is the message's: headers that a program copies to another message say nothing.
+    ``waits`` counts how often it was sent again because another process held the lock.
+    """
+
+    name: str
+    owner: str
+    task_id: str | None
+    waits: int = 0
+
+    @classmethod
+    def of(cls, headers: Mapping[str, Any] | None, task_id: str | None) -> Ticket | None:
+        """Return the ticket of the message ``task_id``, or None where there is none."""
+        raw = (headers or {}).get(HEADER)
+        if not isinstance(raw, Mapping) or raw.get("task_id") != task_id:
+            return None
+        name, owner, waits = raw.get("name"), raw.get("owner"), raw.get("waits", 0)
+        if not (isinstance(name, str) and name and isinstance(owner, str)):
+            return None
+        return cls(name, owner, task_id, waits if type(waits) is int else 0)
+
+    def added_to(self, headers: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the headers with this ticket."""
+        fields = {"name": self.name, "owner": self.owner, "task_id": self.task_id}
+        return {**(headers or {}), HEADER: {**fields, "waits": self.waits}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +153,42 @@ class TaskLock:
             )
         with taken_by(Caller(self.place)):
             return flow.run(lock._obtain(UNSET, owner))
+
+
+def key_maker(
+    task: str, unique_on: Sequence[str] | None, signature: inspect.Signature
+) -> Callable[..., str]:
+    """Return what makes the name of a call: of the arguments ``unique_on``, or of all.
+
+    Equal for arguments that are equal as JSON, in which they travel: a tuple and a list are.
+    """
+    if isinstance(unique_on, str):
+        raise InvalidLockError(f"unique_on are several arguments, such as [{unique_on!r}]")
+    known = signature.parameters.values()
+    taken = [each.name for each in known if each.kind is not each.VAR_KEYWORD]
+    if len(taken) == len(known):  # else any argument may come
+        for name in unique_on or ():
+            if name not in taken:
+                raise InvalidLockError(
+                    f"unique_on names {name!r}, which is no argument of the task. "
+                    f"Arguments: {', '.join(taken) or 'none'}"
+                )
+
+    def key(**arguments: object) -> str:
+        chosen = {
+            name: arguments.get(name) for name in (arguments if unique_on is None else unique_on)
+        }
+        try:
+            text = json.dumps(chosen, cls=DjangoJSONEncoder, sort_keys=True, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise InvalidLockError(
+                f"The arguments of {task} make no name: {error}. Name some of them by unique_on, "
+                "or give a name such as 'report:{tenant.pk}'"
+            ) from error
+        name = f"{task}:{text}"
+        if len(name) > LONGEST:
+            name = f"{task}:{hashlib.sha256(text.encode()).hexdigest()}"
+        return name
+
+    key.__name__ = key.__qualname__ = task
+    return key
