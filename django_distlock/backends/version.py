@@ -79,7 +79,6 @@ class VersionStatements(Optimistic, TextStatements):
     def __init__(self, dialect: Dialect, taking: Take) -> None:
         super().__init__(dialect)
         self.taking = taking
-        self.looks = True
 
     def take(
         self,

@@ -17,6 +17,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_distlock import LockBackendError, lock, locks
+from django_distlock.core.values import Claim, Refusal
 from tests.backends.tools import SERVERS, Elsewhere, database_alias, lock_alias, one_value
 from tests.conftest import SERVERS as STARTED
 from tests.servers import ByStore
@@ -86,6 +87,14 @@ class Rival:
     def write_row(self) -> None:
         """Write the lock's row without a change of what counts."""
         self.run(f"UPDATE distlock_lock SET name = concat(name, '!') WHERE digest = '{self._row}'")
+
+    def take(self) -> None:
+        """Hold the lock for 100 s, on PostgreSQL."""
+        ends = "(extract(epoch FROM clock_timestamp()) + 100) * 1000000"
+        self.run(
+            f"UPDATE distlock_lock SET owner = 'another', expires = {ends}"
+            f" WHERE digest = '{self._row}'"
+        )
 
     def make_row_again(self) -> None:
         """Delete the lock's row, and begin to make it."""
@@ -218,6 +227,30 @@ def test_release(meeting: tuple[Rival, str], name: str) -> None:
     assert lease
     meet(*meeting, lambda: lease.release())
     assert not lock(name, using="ours").locked()
+
+
+@pytest.mark.skipif("postgresql" not in SERVERS, reason="it is made certain on PostgreSQL")
+@pytest.mark.parametrize(
+    "meeting", [("postgresql", "serialization failure")], ids=" ".join, indirect=True
+)
+def test_who_loses_to_a_holder_is_refused(meeting: tuple[Rival, str], name: str) -> None:
+    """At once: that another holds the lock is no failure of the store."""
+    rival, kind = meeting
+    backend, errors = locks["ours"], Errors()
+    claim = Claim(name, backend.key(name), "me", 20.0, "")
+
+    def attempt() -> Any:
+        with noted(errors):
+            return backend.call("try_acquire", claim, 20.0, name=name)
+
+    rival.begin(kind)
+    rival.take()
+    ours = Elsewhere(attempt).start()
+    rival.end(kind)
+    answer = ours.result()
+    assert set(errors.codes) == CODES[kind], "the conflict was not met"
+    assert isinstance(answer, Refusal)
+    assert answer.remaining == pytest.approx(100, abs=30)
 
 
 @pytest.mark.parametrize(

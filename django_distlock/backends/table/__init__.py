@@ -150,8 +150,10 @@ class TableBackend(InDatabase):
                     lent.connection, claim, look_first=look_first, patience=patience(lent)
                 )
             except DatabaseError as error:
-                # A busy file that nevertheless says who holds the lock has answered.
-                if not statements.looks or not self.is_conflict(error):
+                # A store that nevertheless says who holds the lock has answered; but a server
+                # whose conflict has ended the caller's transaction says no more in it.
+                ended = lent.in_transaction and lent.connection.vendor != "sqlite"
+                if ended or not self.is_conflict(error):
                     raise
                 held = statements.held(lent.connection, claim)
                 if held is None:

@@ -63,9 +63,3 @@ class Optimistic(Statements):
         if error is not None:
             raise error
         return Refusal()
-
-    def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
-        seen = self.look(connection, claim.key)
-        if seen is None or seen.owner == claim.owner or not seen.held():
-            return None
-        return seen.refusal()

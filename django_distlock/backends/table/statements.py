@@ -69,8 +69,8 @@ class Statements(ABC):
     Each may be repeated: asked again with the same claim, it does no harm.
     """
 
-    looks = True
-    """Whether `held` tells a loser who holds the lock."""
+    looks = False
+    """Whether one that was refused is to be asked next with ``look_first``, as it writes."""
     wait_queue: WaitQueueSql | None = None
     """The server's own queue for waiters, if it has one."""
 
@@ -89,9 +89,12 @@ class Statements(ABC):
         told to wait ``patience`` seconds for a row that is locked, if it can be told.
         """
 
-    @abstractmethod
     def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
         """Look, without writing, and return the refusal if another holds the lock."""
+        seen = self.look(connection, claim.key)
+        if seen is None or seen.owner == claim.owner or not seen.held():
+            return None
+        return seen.refusal()
 
     @abstractmethod
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
@@ -196,9 +199,6 @@ class TextStatements(Statements):
         return self.dialect.attempt(
             ask, claim, readable(claim.name), look_first=look_first, patience=patience
         )
-
-    def held(self, connection: BaseDatabaseWrapper, claim: Claim) -> Refusal | None:
-        return self.dialect.held(lambda sql, given: fetch(connection, sql, given), claim)
 
     def renew(self, connection: BaseDatabaseWrapper, claim: Claim) -> bool:
         return write(connection, self.dialect.renew, self.dialect.renewing(claim)) == 1
