@@ -151,6 +151,11 @@ def remedy(error: Exception, database: str) -> str:
         return f"Look at NAME, USER and PASSWORD of {where}, which the server refuses"
     if known & _UNREACHED or any(words in said for words in _UNREACHED_AS):
         return f"Look at HOST, PORT and OPTIONS of {where}, and whether the server runs"
+    if is_conflict(error):
+        return (
+            "Other transactions had the same row until the wait was over: wait longer, keep them "
+            f"short, or set the isolation level of {where} to READ COMMITTED"
+        )
     if isinstance(error, Overdue):
         return "Look at the database server: it hangs or is cut off (COMMAND_TIMEOUT)"
     return f"Look at the database server of {where} and its log"
