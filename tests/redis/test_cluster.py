@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import hiredis
 import pytest
 from redis.exceptions import ConnectionError
 
@@ -214,6 +215,28 @@ def test_sentinel_names_the_master(opened: Opener, name: str) -> None:
         other = opened("redis://nobody/0", SENTINELS=[(sentinel.host, sentinel.port)])
         with pytest.raises(LockBackendError, match="No master found for 'nobody'"):
             lock(name, using=other.alias).acquire(wait=0)
+
+
+def test_hiredis_is_given_no_numbers(
+    server: Redis, opened: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crashes the process where a signal's handler raises while it makes a text of one."""
+    given: list[tuple[Any, ...]] = []
+    real = hiredis.pack_command
+
+    def pack(words: tuple[Any, ...]) -> bytes:
+        given.append(words)
+        return bytes(real(words))
+
+    monkeypatch.setattr(hiredis, "pack_command", pack)
+    with Redis(persistent=False) as master, Sentinel(master) as sentinel:
+        there = {"SENTINELS": [(sentinel.host, sentinel.port)]}
+        for backend in (opened(server.url(3)), opened("redis://main/3", **there)):
+            with lock(name, using=backend.alias):
+                assert [info.name for info in backend.held()] == [name]
+    words = [word for command in given for word in command]
+    assert {b"SELECT", b"SENTINEL"} <= {*words}
+    assert [word for word in words if not isinstance(word, str | bytes)] == []
 
 
 def test_the_master_that_sentinel_chose_takes_over(opened: Opener, name: str) -> None:

@@ -151,9 +151,12 @@ class Target:
         # Without a "retry" nothing is resent: that is decided above, where the command is known.
         # A server older than 7.2 refuses to be told of the driver, and redis-py's error keeps all
         # frames of its callers, with the lease in them, until the garbage collector comes.
+        # No number is sent when it connects, see `commands.packer`: with this protocol it says no
+        # HELLO, and the database is a text.
         return {
             "driver_info": None,
             **self.facts,
+            "db": str(self.database or ""),
             "socket_connect_timeout": limit,
             "decode_responses": False,
             "protocol": 2,
@@ -162,7 +165,7 @@ class Target:
 
 def _manager(kind: Any, retry: Any, hosts: Any, how: Mapping[str, Any], limit: float) -> Any:
     limits = {"socket_timeout": limit, "socket_connect_timeout": limit, "retry": retry}
-    return kind(hosts, sentinel_kwargs={**limits, **how})
+    return kind(hosts, sentinel_kwargs={**limits, "protocol": 2, **how})
 
 
 def locate(alias: str, location: Any, options: Mapping[str, Any]) -> Target:
