@@ -115,11 +115,38 @@ class InSessions(InDatabase, Generic[S]):
 
     def pause(self, claim: Claim, seconds: float) -> None:
         """Return when the server has answered the waiting statement."""
-        pause(self._watched(claim), seconds)
+        descriptor = self._watched(claim)
+        if descriptor is None:
+            time.sleep(min(seconds, _nap()))
+            return
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(seconds * 1000)
+        finally:
+            os.close(descriptor)
 
     async def apause(self, claim: Claim, seconds: float) -> None:
         """Pause on the event loop, which watches the socket; it occupies no thread."""
-        await apause(self._watched(claim), seconds)
+        descriptor = self._watched(claim)
+        if descriptor is None:
+            await asyncio.sleep(min(seconds, _nap()))
+            return
+        loop = asyncio.get_running_loop()
+        answered = asyncio.Event()
+        try:
+            loop.add_reader(descriptor, answered.set)
+            try:
+                async with asyncio.timeout(seconds):
+                    await answered.wait()
+            except TimeoutError:
+                return
+            finally:
+                loop.remove_reader(descriptor)
+        except NotImplementedError:  # an event loop that cannot watch sockets
+            await asyncio.sleep(min(seconds, _nap()))
+        finally:
+            os.close(descriptor)
 
     def _watched(self, claim: Claim) -> int | None:
         session = self._session_of(claim)
@@ -153,41 +180,6 @@ class InSessions(InDatabase, Generic[S]):
 
     def check_deploy(self) -> list[CheckMessage]:
         return check_deploy(self.alias, self.database, partial(self.call, "inspect"))
-
-
-def pause(descriptor: int | None, seconds: float) -> None:
-    """Return when a socket can be read, or after a nap if there is none; close the descriptor."""
-    if descriptor is None:
-        time.sleep(min(seconds, _nap()))
-        return
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(seconds * 1000)
-    finally:
-        os.close(descriptor)
-
-
-async def apause(descriptor: int | None, seconds: float) -> None:
-    """Do the same on the event loop, which watches the socket; it occupies no thread."""
-    if descriptor is None:
-        await asyncio.sleep(min(seconds, _nap()))
-        return
-    loop = asyncio.get_running_loop()
-    answered = asyncio.Event()
-    try:
-        loop.add_reader(descriptor, answered.set)
-        try:
-            async with asyncio.timeout(seconds):
-                await answered.wait()
-        except TimeoutError:
-            return
-        finally:
-            loop.remove_reader(descriptor)
-    except NotImplementedError:  # an event loop that cannot watch sockets
-        await asyncio.sleep(min(seconds, _nap()))
-    finally:
-        os.close(descriptor)
 
 
 def _nap() -> float:

@@ -154,8 +154,10 @@ class Dialect:
         when a read says that it may win: also a losing upsert asks for the file's write lock, and
         waiters that do so again and again are in the way of the holder's own transactions.
         """
-        if look_first and (held := self.held(fetch, claim)) is not None:
-            return held
+        if look_first:
+            held = self.refusal(fetch(self.look, self.parameters(claim)))
+            if held is not None:
+                return held
         parameters = self.acquiring(claim, name)
         acquire, create = self.acquire, self.create
         if patience is not None:
@@ -172,10 +174,6 @@ class Dialect:
         if owner == claim.owner:
             return Grant(int(token), claim.ttl)
         return Refusal(max(0.0, int(left) / 1_000_000), str(note))
-
-    def held(self, fetch: Fetch, claim: Claim) -> Refusal | None:
-        """Look, without asking for a write lock, and return the refusal if another holds it."""
-        return self.refusal(fetch(self.look, self.parameters(claim)))
 
     def refusal(self, rows: list[tuple[Any, ...]]) -> Refusal | None:
         """Return the refusal that the row tells of, None if the lock is free."""

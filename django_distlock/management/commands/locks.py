@@ -51,28 +51,24 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, epilog=EPILOG, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        of_all = {"using": None, "all": False, "limit": LIMIT, "format": "table"}
-        parser.set_defaults(**of_all, prefix="", count=None, escaped=False, token=None, yes=False)
+        # All are here: a default of an action's own would replace what was said before it.
+        parser.set_defaults(using=None, all=False, prefix="", limit=LIMIT, format="table")
+        parser.set_defaults(interval=2.0, count=None, escaped=False, token=None, why="", yes=False)
         _add_listing(parser)
         actions = parser.add_subparsers(dest="action", metavar="ACTION")
-        # What was said before the action holds, unless it is said again.
         add = partial(actions.add_parser, argument_default=argparse.SUPPRESS)
         _add_listing(add("list", help="List the locks that are held. So does no action at all."))
         watching = add("watch", help="List them again and again, until Ctrl-C.")
         _add_listing(watching)
-        watching.add_argument(
-            "--interval", type=float, default=2.0, metavar="SECONDS", help="The pause (2)."
-        )
+        watching.add_argument("--interval", type=float, metavar="SECONDS", help="The pause (2).")
         watching.add_argument("--count", type=int, metavar="N", help="End after so many times.")
         pinging = add("ping", help="Ask each store for an answer.")
         _add_aliases(pinging)
-        _add_limit(pinging)
-        _add_format(pinging)
+        _add_answer(pinging)
         showing = add("show", help="Show all that is known of one lock.")
         _add_name(showing)
         _add_aliases(showing)
-        _add_limit(showing)
-        _add_format(showing)
+        _add_answer(showing)
         releasing = add(
             "release",
             help="Release a lock, whoever holds it.",
@@ -86,12 +82,11 @@ class Command(BaseCommand):
             "The alias that holds it; needed when several do. May be given several times.",
             "Free it in every alias that holds it.",
         )
-        _add_limit(releasing)
-        _add_format(releasing)
+        _add_answer(releasing)
         releasing.add_argument(
             "--token", type=int, metavar="N", help="The fencing token of one of several holders."
         )
-        releasing.add_argument("--why", default="", metavar="TEXT", help="For the history.")
+        releasing.add_argument("--why", metavar="TEXT", help="For the history.")
         releasing.add_argument("--yes", action="store_true", help="Do not ask.")
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -307,16 +302,18 @@ def _add_aliases(parser: argparse.ArgumentParser) -> None:
 def _add_listing(parser: argparse.ArgumentParser) -> None:
     _add_aliases(parser)
     parser.add_argument("--prefix", help="Only names that begin with this.")
-    _add_limit(parser)
-    _add_format(parser)
+    _add_answer(parser)
 
 
-def _add_limit(parser: argparse.ArgumentParser) -> None:
+def _add_answer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         type=float,
         metavar="SECONDS",
         help=f"How long a store may take to answer ({LIMIT:g}).",
+    )
+    parser.add_argument(
+        "--format", choices=["table", "json"], help="For people (table), or for programs."
     )
 
 
@@ -324,12 +321,6 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="The lock's name.")
     parser.add_argument(
         "--escaped", action="store_true", help=r"NAME has escapes such as \n, \x1b or \u202e."
-    )
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format", choices=["table", "json"], help="For people (table), or for programs."
     )
 
 
