@@ -51,6 +51,7 @@ LONG = (
     "tests/backends/test_advisory_outages.py",
     "tests/backends/test_failover.py",
     "tests/backends/test_lock_rows_outages.py",
+    "tests/backends/test_multi_primary.py",
     "tests/backends/test_outages.py",
     "tests/backends/test_restarts.py",
     "tests/backends/test_queue_faults.py",

@@ -1,11 +1,11 @@
-"""What is asked of database connections: their sockets, and the engines of tables."""
+"""What is asked of database connections: their sockets, their servers, the engines of tables."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-__all__ = ["descriptor_of", "engine_of", "mute"]
+__all__ = ["descriptor_of", "engine_of", "is_multi_primary", "mute"]
 
 
 def descriptor_of(driver_connection: Any) -> int | None:
@@ -43,3 +43,17 @@ def engine_of(connection: Any, table: str) -> str | None:
         )
         row = cursor.fetchone()
     return None if row is None else row[0]
+
+
+def is_multi_primary(connection: Any) -> bool:
+    """Return whether a MySQL or MariaDB is one of several servers that are written at once.
+
+    Galera, and Group Replication in multi-primary mode. A row lock or GET_LOCK() is known to one
+    server only, and a write conflicts with those on the others when it is committed.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
+            " OR Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF'"
+        )
+        return cursor.fetchone() is not None

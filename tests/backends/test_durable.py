@@ -53,6 +53,19 @@ def server(durable_server: DatabaseServer) -> Iterator[DatabaseServer]:
         yield durable_server
 
 
+def test_what_check_deploy_says(server: DatabaseServer) -> None:
+    """The server waits for its disk; a session that does not is told, unless that was asked for."""
+    assert locks["lasting"].check_deploy() == []
+    assert locks["hasty"].check_deploy() == []
+    with connections["own"].cursor() as cursor:
+        cursor.execute("SET synchronous_commit = off")
+    (message,) = locks["lasting"].check_deploy()
+    assert message.id == "distlock.W016"
+    assert "synchronous_commit" in message.msg
+    assert locks["hasty"].check_deploy() == []
+    connections["own"].close()
+
+
 @contextmanager
 def nothing_written_later(server: DatabaseServer) -> Iterator[None]:
     """Let no process of the server write what a commit did not wait for."""

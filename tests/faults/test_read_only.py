@@ -52,6 +52,9 @@ def test_nothing_is_granted_and_the_primary_is_named(place: Place, name: str) ->
         # To look is no problem.
         assert lock(name, using="own").locked()
         assert [info.name for info in locks["own"].held(name)] == [name]
+        told = "distlock.E003" in [each.id for each in locks["own"].check_deploy()]
+        assert told == (place.server is not None)
+    assert "distlock.E003" not in [each.id for each in locks["own"].check_deploy()]
     holder.release()
 
 
@@ -106,6 +109,7 @@ def test_a_standby_and_its_promotion(served: Place, name: str) -> None:
         with pytest.raises(LockBackendError, match=REMEDY):
             work()
     assert lock(name, using="own").locked()
+    assert "distlock.E003" in [each.id for each in locks["own"].check_deploy()]
     assert served.server.execute("SELECT pg_promote()") == "t"
     lease.renew()
     assert elsewhere(lock(name, using="own", wait=0).acquire) is None

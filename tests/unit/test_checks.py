@@ -186,10 +186,19 @@ def test_w004_sqlite_whose_transactions_begin_as_readers(
 
 
 @pytest.mark.parametrize(
-    "alias", [a for a in ("postgresql", "mariadb") if a in connections.settings]
+    ("alias", "setting"),
+    [
+        each
+        for each in (("postgresql", "fsync"), ("mariadb", "innodb_flush_log_at_trx_commit"))
+        if each[0] in connections.settings
+    ],
 )
-def test_w004_only_for_sqlite(alias: str) -> None:
-    assert ids(check_deploy, {"default": TABLE["default"] | {"LOCATION": alias}}) == []
+def test_w016_a_server_that_does_not_wait_for_the_disk(alias: str, setting: str) -> None:
+    """As those of the tests."""
+    with override_settings(DISTLOCKS={"default": TABLE["default"] | {"LOCATION": alias}}):
+        (message,) = check_deploy()
+    assert message.id == "distlock.W016"
+    assert setting in message.msg
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,10 @@ from typing import Any, Final
 
 from django.db.utils import Error
 
+from ...core.descriptors import is_multi_primary
 from ...core.values import Claim
+from ...exceptions import InvalidLockBackendError
+from ..row.checks import multi_primary
 from ..row.dialect import LONGEST_WAIT
 from ..row.session import Row
 from ..table.errors import Outrun, Overdue
@@ -87,6 +90,9 @@ class AdvisoryMySQL(AdvisoryDialect):
         return max(1, math.ceil(ttl))
 
     def begin(self, session: AdvisorySession) -> None:
+        if is_multi_primary(session.connection):
+            database = session.connection.alias
+            raise InvalidLockBackendError(multi_primary(database, "An advisory lock"))
         raw: Any = session.connection.connection
         session.number = int(raw.thread_id())
         run = self._run(session)

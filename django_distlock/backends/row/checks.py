@@ -12,6 +12,7 @@ __all__ = [
     "INSTEAD",
     "check",
     "check_sessions",
+    "multi_primary",
     "no_row_locks",
     "permission",
     "pooler",
@@ -36,6 +37,15 @@ def no_row_locks(alias: str, database: str, table: str, engine: str) -> str:
         f"DISTLOCKS[{alias!r}]: the table {table} of LOCATION {database!r} is of the engine "
         f"{engine}, which has no row locks, and leaves FOR UPDATE out without a word: "
         f"ALTER TABLE {table} ENGINE=InnoDB."
+    )
+
+
+def multi_primary(database: str, what: str) -> str:
+    """Return why a cluster is refused of which each server is written."""
+    return (
+        f"DATABASES[{database!r}] is one of several servers that are written at once (Galera, or "
+        f"Group Replication in multi-primary mode). {what} is known to one of them only, so that "
+        f"others would be granted it, too. {INSTEAD}, or another kind of store."
     )
 
 

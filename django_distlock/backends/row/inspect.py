@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from ...conf import AliasConf, OptionSpec
-from ...core.descriptors import engine_of
+from ...core.descriptors import engine_of, is_multi_primary
 from ...core.names import unreadable
 from ...core.values import Cleaned, CleanPolicy, LockInfo, moment, noted
 from ...exceptions import InvalidLockBackendError
@@ -63,6 +63,8 @@ class RowInspection(InSessions[LockSession]):
     def _mysql(self, limit: float | None) -> RowDialect:
         def ask(session: LockSession) -> tuple[bool, str | None]:
             connection: Any = session.connection
+            if is_multi_primary(connection):
+                raise InvalidLockBackendError(checks.multi_primary(self.database, "A row lock"))
             return connection.mysql_is_mariadb, engine_of(connection, _TABLE)
 
         is_mariadb, engine = self._look(ask, limit)

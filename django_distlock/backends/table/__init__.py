@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError
 
 from ...conf import AliasConf, OptionSpec
+from ...core.descriptors import is_multi_primary
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.fork import park
 from ...core.names import unreadable
@@ -370,7 +371,8 @@ class TableBackend(InDatabase):
         return checks.check(self.alias, self.database, sql, schema=schema)
 
     def check_deploy(self) -> list[CheckMessage]:
-        return checks.check_deploy(self.alias, self.database, partial(self.call, "inspect"))
+        inspect = partial(self.call, "inspect")
+        return checks.check_deploy(self.alias, self.database, inspect, durable=self._durable)
 
     def close_thread(self) -> None:
         close_connections()
@@ -408,6 +410,10 @@ OLDEST_MYSQL = (8, 0, 19)  # which has "AS new" in INSERT
 def text_for(connection: Any) -> Dialect | None:
     """Return the SQL text for the database of a connection, if there is one."""
     if connection.vendor == "mysql":
+        # Galera runs a statement once more that has lost to another server's, and gives the answer
+        # of the first time: RETURNING tells both that they have won.
+        if is_multi_primary(connection):
+            return None
         if connection.mysql_is_mariadb:
             return MARIADB
         return MYSQL if connection.mysql_version >= OLDEST_MYSQL else None

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from django.core.checks import CheckMessage
 from django.db import connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import Error
 
 from ...core import checking
+from ...core.descriptors import is_multi_primary
 from ...core.values import LockInfo
 from ...exceptions import InvalidLockBackendError, LockBackendError
 
@@ -82,14 +85,22 @@ def check(
 
 
 def check_deploy(
-    alias: str, database: str, inspect: Callable[[str], LockInfo | None]
+    alias: str,
+    database: str,
+    inspect: Callable[[str], LockInfo | None],
+    *,
+    durable: bool = False,
 ) -> list[CheckMessage]:
-    """Return the messages for production, where the database can be asked."""
+    """Return the messages for production, where the database can be asked.
+
+    With ``durable`` a crash of the server is not to undo what was committed.
+    """
     found: list[CheckMessage] = []
     where = f"DISTLOCKS[{alias!r}]: LOCATION {database!r}"
     try:
         inspect("distlock: is the table there?")
-    except (LockBackendError, InvalidLockBackendError) as error:
+        found += _judged(where, connections[database], durable=durable)
+    except (LockBackendError, InvalidLockBackendError, Error) as error:
         found.append(
             checking.warning(
                 f"{where} could not be asked for a lock. {error}",
@@ -108,6 +119,53 @@ def check_deploy(
                 "locked' when another connection wrote since the transaction's first read: set "
                 "'transaction_mode': 'IMMEDIATE' in its OPTIONS.",
                 id="distlock.W004",
+            )
+        )
+    return found
+
+
+# What each database is asked: whether it is a replica, and what a crash may undo, in its own words.
+_POSTGRESQL = """SELECT current_setting('transaction_read_only') = 'on',
+ (SELECT min(name) FROM pg_settings
+ WHERE name IN ('fsync', 'synchronous_commit') AND setting = 'off')"""
+_MYSQL = """SELECT CONCAT(@@GLOBAL.read_only) NOT IN ('0', 'OFF'),
+ IF(@@GLOBAL.innodb_flush_log_at_trx_commit = 1, NULL, 'innodb_flush_log_at_trx_commit')"""
+
+
+def _judged(where: str, connection: BaseDatabaseWrapper, *, durable: bool) -> list[CheckMessage]:
+    """Return what is wrong with how a database server is set up."""
+    asked = {"postgresql": _POSTGRESQL, "mysql": _MYSQL}.get(connection.vendor)
+    if asked is None:
+        return []
+    found: list[CheckMessage] = []
+    with connection.cursor() as cursor:
+        cursor.execute(asked)
+        is_replica, setting = cursor.fetchone()
+    if is_replica:
+        found.append(
+            checking.error(
+                f"{where} is a replica, or set to be read only.",
+                hint="It grants no lock: name the primary.",
+                id="distlock.E003",
+            )
+        )
+    if durable and setting:
+        found.append(
+            checking.warning(
+                f"{where} confirms a commit before it is on the disk ({setting}).",
+                hint="A crash of the server can undo the last grants, and two processes hold one "
+                "lock: set it to what waits for the disk, or silence this.",
+                id="distlock.W016",
+            )
+        )
+    if connection.vendor == "mysql" and is_multi_primary(connection):
+        found.append(
+            checking.warning(
+                f"{where} is one of several servers that are written at once (Galera, or Group "
+                "Replication in multi-primary mode).",
+                hint="Two of them may grant one lock: have all that takes locks use the same one, "
+                "and silence this.",
+                id="distlock.W017",
             )
         )
     return found

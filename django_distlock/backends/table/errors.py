@@ -22,8 +22,9 @@ __all__ = [
 # PostgreSQL: serialization failure, dead lock, lock not available.
 _SQLSTATES = {"40001", "40P01", "55P03"}
 # MariaDB: lock wait timeout, dead lock, record changed since last read (snapshot isolation),
-# max_statement_time.
-_MARIADB = {1205, 1213, 1020, 1969}
+# max_statement_time. MySQL: a commit that lost to another primary's.
+_MARIADB = {1205, 1213, 1020, 1969, 3101}
+_DURING_COMMIT = (1180, "Got error 149 ")  # a dead lock, as Group Replication tells it
 # SQLite: SQLITE_BUSY and SQLITE_LOCKED, without the extended part.
 _SQLITE = {5, 6}
 _SNAPSHOT = 517  # SQLITE_BUSY_SNAPSHOT
@@ -73,7 +74,10 @@ def is_conflict(error: Exception) -> bool:
     if code is not None:
         # Whoever has read before another wrote can never write in the same transaction.
         return code != _SNAPSHOT and (code & 0xFF) in _SQLITE
-    return bool(driver.args) and driver.args[0] in _MARIADB
+    code, text = (*driver.args, None, None)[:2]
+    if code == _DURING_COMMIT[0]:
+        return str(text).startswith(_DURING_COMMIT[1])
+    return code in _MARIADB
 
 
 def is_wait_over(error: Exception) -> bool:
