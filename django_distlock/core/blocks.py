@@ -9,6 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -21,8 +22,7 @@ from . import flow
 from .durations import UNSET, Wait
 from .flow import Flow
 from .fork import after_fork
-from .hold import Hold
-from .holder import this_task
+from .hold import Hold, acquirers
 from .leaving import leave_all
 from .registry import Me, party
 from .threads import Mutex
@@ -97,6 +97,20 @@ after_fork(_forget_parent)
 
 
 # -- blocks ----------------------------------------------------------------------------------------
+
+
+def _leave_to_awaiter(called: int, task: asyncio.Task[Any]) -> None:
+    """Have the leases that a task has returned be its awaiter's, as by gather() or create_task().
+
+    Whatever stands around the call in that task, such as what traces it.
+    """
+    # To ask for exception() would keep asyncio from telling of one that is never retrieved.
+    if not task.cancelled() and task._exception is None:
+        got = task.result()
+        for lease in got if isinstance(got, tuple) else (got,):
+            if isinstance(lease, Lease) and lease._hold.party() is task:
+                lease._hold.returned = True
+    acquirers.discard(called)
 
 
 class CancelScope:
@@ -200,11 +214,10 @@ class Guard(ABC, Generic[T]):
             got = await self._aobtain_now(wait)
         except LockNotAcquiredError:
             return None
-        task = this_task()
-        if task and getattr(task.get_coro(), "cr_code", None) is Guard.aacquire.__code__:
-            # gather(), create_task(), wait_for(): the task is this call, and ends with its answer.
-            for lease in self._leases(got):
-                lease._hold.returned = True
+        who, called, _ = party()
+        if isinstance(who, asyncio.Task) and called not in acquirers:
+            acquirers.add(called)
+            who.add_done_callback(partial(_leave_to_awaiter, called))
         return got
 
     def _refuse_cancelling(self) -> None:

@@ -41,6 +41,11 @@ UNANSWERED = 60.0
 LEAST_KEPT = 0.5
 
 
+# The flows of tasks that have acquired by `aacquire()`: whose the leases are that such a task
+# returns is told when its flow goes from here.
+acquirers: set[int] = set()
+
+
 class State(enum.Enum):
     """The life of a hold. It only goes forward, but for RELEASING when the store failed."""
 
@@ -163,7 +168,9 @@ class Hold:
         if who is None:
             return True
         # Not by Thread: what gevent calls one is none of Python's.
-        return who.done() if isinstance(who, asyncio.Future) else not who.is_alive()
+        if not isinstance(who, asyncio.Future):
+            return not who.is_alive()
+        return who.done() and self.flow not in acquirers
 
     def move(self, before: State, to: State, reason: str = "") -> bool:
         """Go from the state ``before`` to ``to``; False if it is in another one."""

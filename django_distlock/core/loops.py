@@ -247,7 +247,7 @@ def _on(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, 
     """Have a loop, of whatever thread, do something; one that has ended has closed all it had."""
 
     def begin() -> None:
-        task = asyncio.ensure_future(work())
+        task = asyncio.get_running_loop().create_task(work())
         _closing.add(task)
         task.add_done_callback(_closing.discard)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections.abc import Awaitable
 
 import pytest
 
@@ -62,8 +63,12 @@ class Liveness(ContractBase):
         ttl = self.kept
         locks = [self.lock(tasks.name(str(number)), ttl=ttl) for number in range(2)]
 
+        async def traced(taking: Awaitable[Lease | None]) -> Lease | None:
+            return await taking  # as an instrumented program does it
+
         async def gather() -> list[Lease | None]:
-            return list(await asyncio.gather(*(lock.aacquire(wait=0) for lock in locks)))
+            one, two = (lock.aacquire(wait=0) for lock in locks)
+            return list(await asyncio.gather(one, traced(two)))
 
         leases = await a.run(gather)
         await asyncio.sleep(1.1 * ttl)
