@@ -12,6 +12,7 @@ __all__ = [
     "INSTEAD",
     "check",
     "check_sessions",
+    "kept_open",
     "multi_primary",
     "no_row_locks",
     "permission",
@@ -37,6 +38,15 @@ def no_row_locks(alias: str, database: str, table: str, engine: str) -> str:
         f"DISTLOCKS[{alias!r}]: the table {table} of LOCATION {database!r} is of the engine "
         f"{engine}, which has no row locks, and leaves FOR UPDATE out without a word: "
         f"ALTER TABLE {table} ENGINE=InnoDB."
+    )
+
+
+def kept_open(database: str) -> str:
+    """Return why sessions are refused that a pool keeps when they are closed."""
+    return (
+        f"The ENGINE of DATABASES[{database!r}] has a pool of its own, which keeps a session that "
+        "is closed, and with it its locks and settings. Give the locks an alias of DATABASES with "
+        "Django's own ENGINE, or use the table backend."
     )
 
 

@@ -21,9 +21,11 @@ from django.db.utils import DatabaseError, Error, InterfaceError, OperationalErr
 from ...core import clock
 from ...core.descriptors import descriptor_of
 from ...core.threads import Mutex
-from ..table.connection import _open
+from ...exceptions import InvalidLockBackendError
+from ..table.connection import _open, is_kept_open
 from ..table.errors import Overdue, is_conflict, is_session_end
 from ..table.sentry import within
+from .checks import kept_open
 
 __all__ = ["Ended", "LockSession", "Row"]
 
@@ -98,6 +100,9 @@ class LockSession:
         if self.connection.connection is None:
             self.idle, self.direct, self._words = -1.0, None, None
             _open(self.connection, limit)
+            if is_kept_open(self.connection):
+                self.connection.close()
+                raise InvalidLockBackendError(kept_open(self.connection.alias))
         with within(self.connection.connection, limit) as watch:
             try:
                 return work()

@@ -22,7 +22,7 @@ from ...core.values import Claim, Grant, LockInfo, Refusal, moment, noted
 from ...core.worker import close_connections
 from ..base import BaseLockBackend, attempt_each
 from . import checks, errors, members, options
-from .connection import Borrowed, Connections, is_direct, is_testing, limited
+from .connection import Borrowed, Connections, is_direct, is_kept_open, is_testing, limited
 from .dialect import Dialect, qualified
 from .located import InDatabase
 from .portable import PortableStatements
@@ -112,6 +112,8 @@ class TableBackend(InDatabase):
         return None if make is None else WaitQueues(make, self.clock, most)
 
     def _choose(self, connection: BaseDatabaseWrapper) -> Statements:
+        if is_kept_open(connection):
+            self.notifies = False  # the lock of the wait queue would be left behind in the pool
         asked_to_queue = self.opts.get("WAITING") == "queue"
         if self.notifies and not asked_to_queue and connection.vendor == "postgresql":
             # Else session locks would be left behind in the pooler's sessions.

@@ -35,6 +35,7 @@ __all__ = [
     "Connections",
     "TransactionBound",
     "is_direct",
+    "is_kept_open",
     "is_testing",
     "limited",
 ]
@@ -346,6 +347,15 @@ def _on_a_thread(connect: Callable[[], Any], limit: float) -> Any:
         raise
     finally:
         del made  # it knows its error, which knows this frame: see flow.run
+
+
+def is_kept_open(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a session outlives `close`: in SQLAlchemy's pool, by an ENGINE that has one.
+
+    Whatever is set or locked in it would come to whoever has it next.
+    """
+    raw: Any = connection.connection
+    return hasattr(raw, "detach") and hasattr(raw, "invalidate")
 
 
 def is_direct(connection: BaseDatabaseWrapper) -> bool:
