@@ -281,6 +281,7 @@ def test_it_goes_by_batches(
 def test_what_is_not_idle_costs_no_write(alias: str, name: str) -> None:
     for number in range(5):
         put(alias, f"{name}:{number}", granted=DAY, freed=DAY)
+    locks[alias].inspect(name)  # what the first use has to ask
     with CaptureQueriesContext(connections[alias]) as queries:
         assert locks[alias].clean(older_than=WEEK, batch=2).seen == 5
     assert all(query["sql"].startswith("SELECT") for query in queries)
