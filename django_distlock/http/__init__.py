@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ..exceptions import InvalidLockBackendError
 from .clients import Ask, Full, Http, Open, Read
-from .locations import TLS_SPEC, endpoints_of, tls_of
+from .connections import AsyncStream, Stream
 from .messages import Answer, Endpoint, HttpError, Request, parse_endpoint
-from .streams import AsyncStream, Stream
+from .servers import TLS_SPEC, endpoints_of, tls_of
 
 __all__ = [
     "TLS_SPEC",

@@ -13,12 +13,10 @@ from typing import ClassVar, cast
 from ..core.fork import after_fork
 from ..core.loops import PerLoop
 from ..core.threads import Permits
-from .async_connections import AsyncHttpConnection
-from .connections import HttpConnection
+from .connections import AsyncHttpConnection, AsyncStream, HttpConnection, Stream
 from .messages import Answer, Endpoint, HttpError, Request
 from .pools import LoopPool, Pool
-from .routes import Route, Servers
-from .streams import AsyncStream, Stream
+from .servers import Route, Servers
 
 __all__ = ["Ask", "Full", "Http", "Open", "Read"]
 

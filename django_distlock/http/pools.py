@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 
 from ..core.fork import after_fork, park
 from ..core.loops import within
-from .async_connections import AsyncHttpConnection
-from .connections import HttpConnection
+from .connections import AsyncHttpConnection, HttpConnection
 from .messages import Endpoint, HttpError, Request
 
 __all__ = ["LoopPool", "Pool"]

@@ -34,6 +34,7 @@ from tests.backends.tools import (
     unreachable,
     weak_role,
 )
+from tests.conftest import SERVERS as STARTED
 from tests.servers import ByStore
 
 ADVISORY = "django_distlock.backends.advisory.AdvisoryBackend"
@@ -151,6 +152,22 @@ def test_a_forced_release_spares_the_other_locks_of_the_session(
                 call()
         theirs.release()
     spared.release()
+
+
+@pytest.mark.parametrize("store", [each for each in SERVERS if each != "postgresql"])
+def test_two_forced_releases_of_a_session_that_may_name_four_characters(
+    store: str, name: str
+) -> None:
+    settings = STARTED[store].settings("distlock")
+    settings["OPTIONS"]["init_command"] = "SET group_concat_max_len = 4"
+    with database_alias("odd", settings), advisory_alias("advisory", "odd"):
+        mine = [taken(f"{name}{number}", "advisory") for number in range(2)]
+        with advisory_alias("other", store):
+            for lease in mine:
+                locks["other"].force_release(lease.name, fencing_token=lease.fencing_token)
+        for lease in mine:
+            with pytest.raises(LeaseLostError):
+                lease.release()
 
 
 @on_servers

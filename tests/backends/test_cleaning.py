@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_distlock import Lease, LockBackendError, lock, locks
-from django_distlock.backends.table import utcnow
+from django_distlock.backends.table import portable
 from django_distlock.backends.table.statements import TextStatements
 from tests.backends.rows import DAY, HOUR, digests, emptied, put
 from tests.backends.test_statements import empty_database, using
@@ -132,7 +132,7 @@ def set_back(alias: str, seconds: float) -> Iterator[None]:
 
     if not isinstance(statements, TextStatements):
         late = SimpleNamespace(time_ns=lambda: clock() * 1000)
-        with mock.patch.object(utcnow, "time", late):
+        with mock.patch.object(portable, "time", late):
             yield
         return
     dialect = statements.dialect

@@ -17,7 +17,7 @@ from django_distlock import (
     lock,
     locks,
 )
-from django_distlock.backends.row import RowBackend, pool
+from django_distlock.backends.row import RowBackend, sessions
 from django_distlock.core.values import Claim, CleanPolicy, Grant
 from tests.backends.outages import COMMAND, Place
 from tests.backends.rowlocks import (
@@ -191,7 +191,7 @@ def test_an_owner_whose_session_has_ended_is_granted_the_lock_anew(
 def test_an_idle_session_is_closed_in_the_end(
     store: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "IDLE", 0.05)
+    monkeypatch.setattr(sessions, "IDLE", 0.05)
     with row_alias("brief", store):
         taken(name, "brief").release()
         backend = locks["brief"]

@@ -12,7 +12,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_distlock import lock, locks
-from django_distlock.backends.table.utcnow import fault_of, microseconds, read_clock
+from django_distlock.backends.table.portable import fault_of, microseconds, read_clock
 from tests.backends.tools import STORES, database_alias, elsewhere, lock_alias
 
 ZONES = ["UTC", "Europe/Berlin", "America/St_Johns", "Pacific/Auckland"]

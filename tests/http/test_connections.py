@@ -45,8 +45,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
 ) -> None:
     """A firewall may have forgotten it, and says nothing of that."""
     http = opened(server.endpoint)
-    for module in ("connections", "async_connections"):
-        monkeypatch.setattr(f"django_distlock.http.{module}.FRESH", 0.02)
+    monkeypatch.setattr("django_distlock.http.connections.FRESH", 0.02)
     ask_each(http, mode, "/1", "/2", between=lambda: time.sleep(0.04))
     assert server.accepted == 2
 

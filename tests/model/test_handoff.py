@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from django_distlock.backends.redis.commands import load
-from django_distlock.backends.redis.keys import keys_of, mailbox_of
-from django_distlock.backends.redis.records import read, short_owner
+from django_distlock.backends.redis.records import keys_of, mailbox_of, read, short_owner
 from django_distlock.backends.redis.scripts import Scripted
 from django_distlock.core.values import Claim
 from tests.model.redis import Keys, Redis

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError
 
 from django_distlock import Lock, LockBackendError, LockTimeoutError, lock, lock_all
 from django_distlock.backends.redis import RedisBackend
-from django_distlock.backends.redis.keys import keys_of
+from django_distlock.backends.redis.records import keys_of
 from django_distlock.core.cleaning import clean
 from django_distlock.core.flow import run
 from django_distlock.core.values import Claim, CleanPolicy, Grant

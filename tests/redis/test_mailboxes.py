@@ -15,8 +15,8 @@ from types import FrameType
 import pytest
 
 from django_distlock import Lease, LockBackendError, lock
-from django_distlock.backends.redis import aclient, client
-from django_distlock.backends.redis.aclient import AsyncNodeClient
+from django_distlock.backends.redis import client
+from django_distlock.backends.redis.client import AsyncNodeClient
 from tests.claims import claim, granted, soon, started
 from tests.meddling import meanwhile
 from tests.proxy import Proxy
@@ -40,8 +40,7 @@ def clients(server: Redis) -> int:
 @pytest.fixture
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take no answer for a late one, for which more connections are opened: the machine is busy."""
-    for module in (client, aclient):
-        monkeypatch.setattr(module, "GROWTH", LONG)
+    monkeypatch.setattr(client, "GROWTH", LONG)
 
 
 @pytest.mark.usefixtures("_prompt")

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_distlock import LockBackendError, lock
-from django_distlock.backends.redis.keys import TAGS, keys_of
 from django_distlock.backends.redis.records import (
+    TAGS,
     RedisRecord,
     held_record,
+    keys_of,
     long_owner,
     read,
     several_record,

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from django_distlock import Lock, LockBackendError, LockInfo, lock, locks
-from django_distlock.backends.redlock import RedlockBackend, async_pool, pool, runner
+from django_distlock.backends.redlock import RedlockBackend, pool, runner
 from django_distlock.backends.redlock.connection import NodeConnection
 from django_distlock.backends.redlock.inspect import QuorumInfo
 from django_distlock.backends.redlock.rounds import Answers, Round, script, waiting_node
@@ -216,7 +216,6 @@ class TestPool:
     def test_more_waiters_than_targets(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Those for whom there is no place look again and again, and are granted it, too."""
         monkeypatch.setattr(pool, "WAITING", 1)
-        monkeypatch.setattr(async_pool, "WAITING", 1)
 
         async def all_of_one_loop() -> None:
             await asyncio.gather(*(once(way, 20.0) for _ in range(3)))
@@ -236,7 +235,6 @@ class TestPool:
         self, way: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(pool, "IDLE", 0)
-        monkeypatch.setattr(async_pool, "IDLE", 0)
         asyncio.run(once(way))
         assert not backend()._pool._idle
         assert not any(loop._idle for _, loop, _ in backend()._async_pool._loops._loops.values())

@@ -11,8 +11,7 @@ import pytest
 
 from django_distlock import Lease, lock
 from django_distlock.backends.redis import scripts
-from django_distlock.backends.redis.keys import keys_of
-from django_distlock.backends.redis.records import short_owner
+from django_distlock.backends.redis.records import keys_of, short_owner
 from django_distlock.core.values import Claim, Grant, Refusal
 from tests.claims import claim, granted, started
 from tests.redis.tools import Opener, calls, keys

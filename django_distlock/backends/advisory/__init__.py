@@ -21,9 +21,8 @@ from ...core import clock
 from ...core.flow import MIN_ATTEMPT_TIMEOUT
 from ...core.values import Claim, Grant, Refusal
 from ...exceptions import UnsupportedOperationError
-from ..row.pool import Exhausted
 from ..row.session import Ended, Row
-from ..row.sessions import ABANDONED, GLANCE, MOMENT
+from ..row.sessions import ABANDONED, GLANCE, MOMENT, Exhausted
 from ..table.errors import Overdue
 from .checks import no_transactions
 from .dialect import FORCE

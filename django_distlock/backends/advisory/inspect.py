@@ -16,9 +16,8 @@ from ...core.values import Cleaned, CleanPolicy, LockInfo, moment, noted
 from ...exceptions import InvalidLockBackendError
 from ..base import BaseLockBackend
 from ..options import whole_number
-from ..row.pool import SessionPool
 from ..row.session import Row
-from ..row.sessions import MOST, InSessions
+from ..row.sessions import MOST, InSessions, SessionPool
 from ..table.errors import state_of
 from . import checks
 from .dialect import AdvisoryDialect

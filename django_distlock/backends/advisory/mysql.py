@@ -45,7 +45,8 @@ DRAW: Final = f"""SELECT IF(IS_USED_LOCK(%(lock)s) = CONNECTION_ID(), {_TOKEN}, 
 WAIT: Final = (f"SELECT GET_LOCK(%(lock)s, {round(LONGEST_WAIT)})", DRAW)
 RAISE: Final = "UPDATE distlock_advisory_run SET base = base + %(lag)s WHERE id = 1"
 UNLOCK: Final = "SELECT RELEASE_LOCK(%(lock)s)"
-LOOK: Final = """SELECT GROUP_CONCAT(owner) FROM distlock_advisory
+# The first one whole, however little group_concat_max_len leaves of all.
+LOOK: Final = """SELECT CONCAT_WS(',', MIN(owner), GROUP_CONCAT(owner)) FROM distlock_advisory
  WHERE session = CONNECTION_ID() AND forced <> 0"""
 # More than can have been drawn since the greatest token was noted.
 _BEYOND: Final = 2**24

@@ -15,8 +15,8 @@ from ...core import clock
 from ...core.threads import Mutex, is_mine
 from ...core.values import Claim
 from ...core.worker import Worker, close_connections
-from ..row.pool import IDLE
 from ..row.session import Ended
+from ..row.sessions import IDLE
 from ..table.connection import is_testing
 from ..table.errors import Overdue
 from .inspect import AdvisoryInspection

@@ -14,8 +14,7 @@ from ...core.loops import PerLoop
 from ...core.values import Claim, Grant, Refusal
 from ..base import BaseLockBackend
 from . import checks, errors, options
-from .aclient import AsyncClient, AsyncNodeClient
-from .client import NodeClient, RedisClient
+from .client import AsyncClient, AsyncNodeClient, NodeClient, RedisClient
 from .cluster import AsyncClusterClient, ClusterClient
 from .commands import Begin, replicated
 from .inspect import RedisInspection

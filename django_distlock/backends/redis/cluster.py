@@ -14,8 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ...core import flow
 from ...core.threads import Mutex
-from .aclient import AsyncNodeClient
-from .client import NodeClient
+from .client import AsyncNodeClient, NodeClient
 from .commands import Begin, Command, carried_out, one, several
 from .location import Target
 

@@ -10,12 +10,10 @@ from typing import Any
 from ...core.names import key_of, unreadable
 from ...core.values import Cleaned, CleanPolicy, HolderInfo, LockInfo, moment, noted
 from ..base import BaseLockBackend
-from .aclient import AsyncClient
-from .client import RedisClient
+from .client import AsyncClient, RedisClient
 from .commands import Begin, Command, Talk
-from .keys import TAGS, digest_of, index_of
 from .location import Target
-from .records import RedisRecord, read
+from .records import TAGS, RedisRecord, digest_of, index_of, read
 from .scripts import Scripted, ms
 from .transactions import Watched
 

@@ -15,8 +15,7 @@ from typing import Any
 from ...core.flow import unread
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk, load, run, run_all
-from .keys import index_of, keys_of, record_of, tag_of
-from .records import kept, short_owner, words_of
+from .records import index_of, kept, keys_of, record_of, short_owner, tag_of, words_of
 
 __all__ = ["GRANT", "PRESENCE", "SAFETY", "Scripted", "ms"]
 

@@ -18,8 +18,16 @@ from typing import Any
 from ...core.members import Members
 from ...core.values import Claim, Grant, Refusal
 from .commands import Command, Talk
-from .keys import RedisKeys, index_of, keys_of
-from .records import RedisRecord, held_record, read, several_record, words_of
+from .records import (
+    RedisKeys,
+    RedisRecord,
+    held_record,
+    index_of,
+    keys_of,
+    read,
+    several_record,
+    words_of,
+)
 from .scripts import PRESENCE, ms
 
 __all__ = ["Watched"]

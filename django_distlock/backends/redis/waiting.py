@@ -26,11 +26,10 @@ from ...core.clock import Clock
 from ...core.fork import after_fork
 from ...core.threads import Event, Mutex, Permits, living
 from ...core.values import Claim, Grant, Refusal
-from .aclient import AsyncClient
-from .client import RedisClient
+from .client import AsyncClient, RedisClient
 from .commands import Command
 from .errors import asks_again
-from .keys import mailbox_of
+from .records import mailbox_of
 from .scripts import SAFETY
 
 __all__ = ["Answer", "LoopMailbox", "LoopMailboxes", "Mailboxes", "ThreadMailbox"]

@@ -21,9 +21,8 @@ from ..redis.location import PROTOCOL, locate_all, require_redis
 from ..redis.options import CONNECTION
 from . import algorithm, checks, inspect, waiting
 from .algorithm import Names
-from .async_pool import AsyncNodePool
 from .nodes import Cluster, Node
-from .pool import NodePool
+from .pool import AsyncNodePool, NodePool
 from .rounds import Operation, QuorumError
 
 __all__ = ["RedlockBackend"]

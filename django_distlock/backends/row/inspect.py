@@ -21,10 +21,9 @@ from . import checks
 from .dialect import RowDialect
 from .mariadb import RowMariaDB
 from .mysql import RowMySQL
-from .pool import Exhausted, SessionPool
 from .postgresql import RowPostgreSQL
 from .session import LockSession, Row
-from .sessions import MOST, InSessions
+from .sessions import MOST, Exhausted, InSessions, SessionPool
 
 __all__ = ["RowInspection"]
 

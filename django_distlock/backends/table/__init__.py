@@ -25,12 +25,11 @@ from . import checks, errors, members, options
 from .connection import Borrowed, Connections, is_direct, is_kept_open, is_testing, limited
 from .dialect import Dialect, qualified
 from .located import InDatabase
-from .portable import PortableStatements
+from .portable import PortableStatements, check_clock
 from .queue_connections import QueueConnection
 from .queue_server import QueueServer
 from .sql import MARIADB, MYSQL, POSTGRESQL, POSTGRESQL_HASTY, SQLITE
 from .statements import MySQLStatements, Row, Statements, TextStatements
-from .utcnow import check_clock
 from .wait_queue import WaitQueues
 
 __all__ = ["TableBackend", "text_for"]

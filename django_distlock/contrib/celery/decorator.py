@@ -16,9 +16,8 @@ from ...decorators import Name, check_function, is_coroutine, refuse_bare
 from ...exceptions import InvalidLockError
 from ...lock import lock
 from .once import once_base
-from .options import check_options
 from .running import under_lock
-from .spec import Once, OnContention, OnDuplicate, TaskLock, key_maker
+from .spec import Once, OnContention, OnDuplicate, TaskLock, check_options, key_maker
 
 __all__ = ["locked_task"]
 

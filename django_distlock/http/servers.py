@@ -1,14 +1,19 @@
-"""Which of several equal servers is asked next, and for how long."""
+"""Where the servers of an alias are, by its LOCATION and OPTIONS, and which is asked next."""
 
 from __future__ import annotations
 
+import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from ..backends.options import TLS_FILES, file_name, tls_context
+from ..conf import OptionSpec
 from ..core.threads import Mutex
-from .messages import Answer, Endpoint, HttpError, Request
+from ..exceptions import InvalidLockBackendError
+from .messages import Answer, Endpoint, HttpError, Request, parse_endpoint
 
-__all__ = ["Route", "Servers"]
+__all__ = ["TLS_SPEC", "Route", "Servers", "endpoints_of", "tls_of"]
 
 # A server that is alone, or that has lost its leader, says so; another one may do better.
 _ELSEWHERE = frozenset((500, 502, 503, 504))
@@ -85,3 +90,51 @@ class Route:
         if self._answer is not None:
             return self._answer
         raise self._error
+
+
+TLS_SPEC: Final[OptionSpec] = dict.fromkeys(TLS_FILES, file_name)
+
+
+def endpoints_of(alias: str, location: object, port: int, what: str, hint: str) -> list[Endpoint]:
+    """Return the servers that a URL or a list of URLs names; ``port`` is the usual one of ``what``.
+
+    Raises InvalidLockBackendError; the ``hint`` says where a user or a token is given instead.
+    """
+    where = f"DISTLOCKS[{alias!r}]['LOCATION']"
+    urls = [location] if isinstance(location, str) else location
+    if not isinstance(urls, list | tuple) or not urls:
+        raise InvalidLockBackendError(
+            f"{where} is the URL of {what}, as 'http://127.0.0.1:{port}', or a list of several, "
+            f"not {location!r}."
+        )
+    found: list[Endpoint] = []
+    for url in urls:
+        try:
+            endpoint = parse_endpoint(url, port)
+        except ValueError as error:
+            raise InvalidLockBackendError(f"{where}: {error}. {hint}.") from error
+        if endpoint in found:
+            raise InvalidLockBackendError(f"{where} names {endpoint} twice.")
+        found.append(endpoint)
+    return found
+
+
+def tls_of(
+    alias: str, opts: Mapping[str, Any], endpoints: Sequence[Endpoint]
+) -> ssl.SSLContext | None:
+    """Return how the servers are spoken to by TLS; None when they are not.
+
+    Raises InvalidLockBackendError.
+    """
+    where = f"DISTLOCKS[{alias!r}]['OPTIONS']"
+    if any(each.tls for each in endpoints):
+        try:
+            return tls_context(opts)
+        except ValueError as error:
+            raise InvalidLockBackendError(f"{where}: {error}.") from error
+    for key in TLS_FILES:
+        if key in opts:
+            raise InvalidLockBackendError(
+                f"{where}: {key} needs addresses in LOCATION that begin with https."
+            )
+    return None
