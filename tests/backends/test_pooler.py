@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.db import connections
@@ -18,6 +18,7 @@ from django_distlock import (
     lock,
     locks,
 )
+from django_distlock.core.watchdog import worker_of
 from django_distlock.testing.taps import tap
 from tests.backends.tools import (
     SERVERS,
@@ -208,6 +209,31 @@ def test_row_locks_that_use_up_the_pooler_are_explained(alias: str, name: str) -
     for lease in leases:
         lease.release()
     taken(f"{name}:more", wait=5).release()
+
+
+@pytest.mark.parametrize("kind", ["table", "row"])
+@pytest.mark.parametrize(
+    ("option", "remedies"),
+    [
+        ("query_wait_timeout = 1", {"table": "size of its pool", "row": "goes past the pooler"}),
+        ("max_client_conn = 1", dict.fromkeys(KINDS, "max_client_conn")),
+    ],
+)
+def test_what_a_pooler_has_too_few_of_is_named(
+    store: str, kind: str, option: str, remedies: dict[str, str], name: str
+) -> None:
+    with PgBouncer(cast("PostgreSQL", STARTED[store]), sessions=1, options=[option]) as pooler:
+        settings = pooler.settings(connections.settings[store]["NAME"])
+        with (
+            database_alias("pooled", settings) as theirs,
+            lock_alias("pooled", BACKEND=KINDS[kind], LOCATION="pooled"),
+        ):
+            with theirs.cursor() as cursor:
+                cursor.execute("BEGIN")
+            with pytest.raises(LockBackendError, match=remedies[kind]):
+                elsewhere(lock(name, using="pooled", wait=0).acquire)
+            theirs.close()
+            assert soon(worker_of(locks["pooled"]).is_idle)  # it releases what may be granted
 
 
 @pytest.mark.parametrize("kind", ["row"])

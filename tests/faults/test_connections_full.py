@@ -15,7 +15,7 @@ from tests.backends.outages import loss_told, taken
 from tests.backends.tools import elsewhere, soon
 from tests.faults.places import CONNECTIONS, Place
 
-REMEDY = "All connections that the database server allows are in use: raise max_connections"
+REMEDY = "All connections that the database server, or the pooler before it, allows are in use"
 
 
 @contextmanager

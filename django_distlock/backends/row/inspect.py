@@ -118,7 +118,8 @@ class RowInspection(InSessions[LockSession]):
         if isinstance(error, Exhausted):
             return "Hold fewer locks at a time, or raise OPTIONS 'CONNECTIONS' and the server's own"
         settings = connections[self.database].settings_dict
-        if isinstance(error, errors.Overdue) and settings.get("DISABLE_SERVER_SIDE_CURSORS"):
+        silent = isinstance(error, errors.Overdue) and settings.get("DISABLE_SERVER_SIDE_CURSORS")
+        if silent or errors.is_pooler_busy(error):
             return checks.pooler(self.database)
         return super().remedy(error)
 

@@ -13,6 +13,7 @@ __all__ = [
     "OwnTransaction",
     "is_conflict",
     "is_end_refused",
+    "is_pooler_busy",
     "is_session_end",
     "is_wait_over",
     "remedy",
@@ -38,6 +39,7 @@ _SESSION_END = {"57P01", "57P02", "25P03", "57P05", "25P04", 1927, 4031}
 _NO_TABLE = {"42P01", 1146}
 _READ_ONLY = {"25006", 1792, 1836, 8}
 _NO_CONNECTION = {"53300", 1040, 1203, 1226}
+_NO_CONNECTION_AS = ("too many c", "no more connections", "connection slots are reserved")
 _NO_SPACE = {"53100", 1021, 1114, 13}
 _NO_RIGHT = {"42501", 1044, 1142}
 _END_REFUSED = {"42501", 1095, 1227}
@@ -99,6 +101,11 @@ def is_end_refused(error: Exception) -> bool:
     return bool(_codes(error) & _END_REFUSED)
 
 
+def is_pooler_busy(error: Exception) -> bool:
+    """Return whether PgBouncer said that it had no session of the server's for a statement."""
+    return "query_wait_timeout" in str(error)
+
+
 def _codes(error: Exception) -> set[str | int | None]:
     """Return PostgreSQL's SQLSTATE of an error, and MariaDB's number."""
     driver: Any = error.__cause__ or error
@@ -138,10 +145,16 @@ def remedy(error: Exception, database: str) -> str:
             f"{where} is read-only, a replica perhaps: locks need the primary, so "
             "name that in LOCATION"
         )
-    if known & _NO_CONNECTION or "too many c" in said or "connection slots are reserved" in said:
+    if is_pooler_busy(error):
         return (
-            "All connections that the database server allows are in use: raise max_connections, "
-            "or use fewer (threads, CONN_MAX_AGE, a pooler)"
+            f"The pooler of {where} had no session free for as long as its query_wait_timeout: "
+            "raise the size of its pool, or keep transactions short"
+        )
+    if known & _NO_CONNECTION or any(words in said for words in _NO_CONNECTION_AS):
+        return (
+            "All connections that the database server, or the pooler before it, allows are in "
+            "use: raise max_connections (PgBouncer's max_client_conn), or use fewer (threads, "
+            "CONN_MAX_AGE, a pooler)"
         )
     if known & _NO_SPACE:
         return f"The disk of {where}, or its quota, is full: make room"
