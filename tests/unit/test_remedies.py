@@ -42,6 +42,7 @@ def test_of_zookeeper(error: Exception, word: str) -> None:
         (etcd.EtcdError("mvcc: database space exceeded", etcd.EXHAUSTED), "compact"),
         (etcd.EtcdError("grpc: received message larger than max", etcd.EXHAUSTED), "fewer at once"),
         (etcd.EtcdError("etcdserver: request is too large", 3), "fewer at once"),
+        (etcd.EtcdError("too many operations in txn request", 3), "--max-txn-ops"),
         (etcd.EtcdError("members of different clusters"), "one cluster"),
         (etcd.EtcdError("status 404: not found"), "3.4 or newer"),
         (etcd.EtcdError("no leader", etcd.UNAVAILABLE), "endpoint status"),

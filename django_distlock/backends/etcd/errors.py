@@ -98,6 +98,8 @@ def remedy(error: Exception, where: str) -> str:
             return f"The database of {where} is full: compact and defragment it, disarm its alarm"
         if "larger than max" in said or "too large" in said:
             return SIZE_REMEDY
+        if "too many operations" in said:
+            return f"Leave --max-txn-ops of {where} at 128 at least, which is its default"
         if "different clusters" in said:
             return "Name the members of one cluster in LOCATION"
         if "status 404" in said:
