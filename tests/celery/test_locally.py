@@ -30,6 +30,8 @@ from django_distlock import (
 from django_distlock.contrib.celery import locked_task
 from django_distlock.contrib.celery.once import OnceTask
 from django_distlock.contrib.celery.spec import HEADER, Ticket
+from django_distlock.core.durations import UNSET
+from django_distlock.core.flow import run
 from django_distlock.metrics import listen
 from django_distlock.testing import hold_elsewhere
 from tests.backends.tools import elsewhere
@@ -208,6 +210,46 @@ def come_again(
     return float(countdown)
 
 
+def deliver(task: Any, name: str, headers: dict[str, Any], *, again: bool) -> Any:
+    """Run a task as a worker does that was given its message, once more if ``again``."""
+    told: dict[str, Any] = {"headers": headers, "delivery_info": {"redelivered": again}}
+    task.push_request(id="1", args=(name,), called_directly=False, is_eager=False, **told)
+    try:
+        return task.run(name)
+    finally:
+        task.pop_request()
+
+
+@pytest.mark.parametrize(("left", "begun"), [(30, True), (33, True), (300, False)])
+def test_what_is_delivered_twice_runs_once_though_the_clock_it_is_judged_by_is_late(
+    name: str, left: float, begun: bool
+) -> None:
+    """A statement that has waited for a row may tell the time at which it began to.
+
+    The lease was renewed meanwhile, so more than its ttl seems to be left.
+    """
+    app = Celery("late", broker="memory://", set_as_current=False)
+
+    def body(key: str) -> str:
+        return "done"
+
+    options: dict[str, Any] = {"using": "locmem", "app": app, "once": True, "ttl": 30}
+    decorate: Any = locked_task("{key}", **options)
+    task = decorate(body)
+    held = lock(name, using="locmem", ttl=left, wait=0)
+    first = elsewhere(lambda: run(held._obtain(UNSET, "owner")))
+    headers = Ticket(name, "owner", "1").added_to({})
+    try:
+        if begun:
+            with pytest.raises(Retry):
+                deliver(task, name, headers, again=True)
+        else:
+            assert deliver(task, name, headers, again=True) == "done"
+    finally:
+        app.close()
+    assert first.fencing_token
+
+
 def test_what_is_held_up_by_itself_is_never_dropped(name: str) -> None:
     """A message that was delivered again comes again until its first run has ended."""
     app = Celery("delivered", broker="memory://", set_as_current=False)
@@ -223,21 +265,13 @@ def test_what_is_held_up_by_itself_is_never_dropped(name: str) -> None:
     decorate: Any = locked_task("{key}", on_contention="skip", default="skipped", **options)
     task = decorate(body)
 
-    def delivered(*, again: bool) -> Any:
-        told: dict[str, Any] = {"headers": sent[-1], "delivery_info": {"redelivered": again}}
-        task.push_request(id="1", args=(name,), called_directly=False, is_eager=False, **told)
-        try:
-            return task.run(name)
-        finally:
-            task.pop_request()
-
     before_task_publish.connect(published)
     try:
         with hold_elsewhere(name, using="locmem"):
             for again in (True, False, False):
                 with pytest.raises(Retry):
-                    delivered(again=again)
-        assert delivered(again=False) == "done"
+                    deliver(task, name, sent[-1], again=again)
+        assert deliver(task, name, sent[-1], again=False) == "done"
     finally:
         before_task_publish.disconnect(published)
         app.close()

@@ -29,6 +29,9 @@ __all__ = ["finish", "finish_failed", "under_lock"]
 logger = logging.getLogger("django_distlock")
 
 LEAST_COUNTDOWN = 0.1
+# By which a lease may seem to last longer than it does: a statement that has waited for a row, or
+# for SQLite's file, may tell the time at which it began to, and a renewal may have come meanwhile.
+LATE = 60.0
 JITTER = 0.25  # of the countdown, so that those who were refused together do not come together
 
 
@@ -94,7 +97,7 @@ def _take(spec: TaskLock, task: Task[Any, Any], name: str, ticket: Ticket | None
         try:
             lease = spec.obtain(replace(lock, wait=0))
         except LockNotAcquiredError as error:
-            if error.retry_after is None or error.retry_after <= spec.ttl:
+            if error.retry_after is None or error.retry_after <= spec.ttl + LATE:
                 raise
             return spec.obtain(lock, ticket.owner)  # longer than it ever is when running: not begun
     if spec.once and not task.request.called_directly:
