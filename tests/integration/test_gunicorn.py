@@ -16,26 +16,17 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from django.conf import settings
 
 from django_distlock import lock
 from tests.backends.tools import soon
 from tests.hearing import hearing_signals
+from tests.integration.test_gevent import ALIASES
 from tests.servers.base import free_port
 
 WORDS = {
     "wsgi": ("--threads=4", "--preload"),
     "asgi": ("--worker-class=asgi",),
 }
-ALIASES = [
-    alias
-    for alias in (
-        *("sqlite", "postgresql", "mariadb", "row-postgresql", "row-mariadb"),
-        *("advisory-postgresql", "advisory-mariadb", "redis", "redlock"),
-        *("etcd", "consul", "zookeeper"),
-    )
-    if alias in settings.DISTLOCKS
-]
 ROOT = Path(__file__).parents[2]
 
 
